@@ -28,14 +28,14 @@ from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series import many_fits as many
 from homodyne_dask.fitting.series.many_fits import Job, PreviousFit, fit_job
-from homodyne_dask.fitting.series.parts import axis_of
 from homodyne_dask.fitting.series.rings_and_windows import (
-    Part,
-    fit_parts_together,
+    Subset,
+    fit_subsets_together,
     grouping_of,
     jobs_of,
-    parts_of_stores,
+    subsets_of_stores,
 )
+from homodyne_dask.fitting.series.subsets import axis_of
 from homodyne_dask.models import Model, model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data import fit_rows
@@ -133,9 +133,9 @@ def _jobs_of_parts(config: FitConfig, options: dict[str, Any]) -> list[Job]:
     return jobs
 
 
-def _parts(config: FitConfig, scans: "Sequence[Scan]") -> list[tuple[Part, ...]]:
+def _parts(config: FitConfig, scans: "Sequence[Scan]") -> list[tuple[Subset, ...]]:
     grouping = config.over, config.windows, config.over_scans, config.scan_values
-    return parts_of_stores(scans, *grouping, together=config.together)
+    return subsets_of_stores(scans, *grouping, together=config.together)
 
 
 def _folders(config: FitConfig) -> list[Path]:
@@ -259,9 +259,9 @@ def _fit_together(
     parts = _parts(config, data)
     with progress_bar.progress_on_stderr() as show:
         how = config.per_scan, over, client, [show], config.values()
-        series = fit_parts_together(data, model, parts, *how)
+        series = fit_subsets_together(data, model, parts, *how)
     made = zip(jobs, series.results, strict=True)
-    return [job._replace(made=result) for job, result in made], series.global_fit
+    return [job._replace(result=result) for job, result in made], series.global_fit
 
 
 def _ended_fits(
@@ -298,4 +298,4 @@ def _ended_fits(
                 status = 0 if result.converged else NOT_CONVERGED
                 if shown and output.files:  # it is not that of an earlier run
                     shown(job, result, output.files)
-            yield fit_rows.fit_row(job.name, job.folder, result, message, job.at), status
+            yield fit_rows.fit_row(job.name, job.folder, result, message, job.axis_values), status

@@ -50,8 +50,8 @@ def make_key(folder: Path) -> Security:
             f"folder: give another one, or run `chmod 700` on it"
         )
     remove_key(folder)  # what a killed program left
-    made = Security.temporary().get_tls_config_for_role("worker")
-    for name, text in ((CERTIFICATE, made["cert"]), (KEY, made["key"])):
+    pem = Security.temporary().get_tls_config_for_role("worker")
+    for name, text in ((CERTIFICATE, pem["cert"]), (KEY, pem["key"])):
         handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:
             file.write(text)
@@ -91,13 +91,13 @@ def remove_key(folder: Path) -> None:
 @contextmanager
 def new_key(folder: Path) -> Iterator[Security]:
     """Make a key for the length of a `with`; a folder that was made for it goes with it."""
-    made = not folder.exists()
+    is_new = not folder.exists()
     try:
         yield make_key(folder)
     finally:
         remove_key(folder)
         with suppress(OSError):  # others have put something there, or removed it
-            if made:
+            if is_new:
                 folder.rmdir()
 
 
@@ -218,13 +218,13 @@ def on_this_machine(address: str) -> bool:
 
 
 @contextmanager
-def failures_logged(what: str) -> Iterator[None]:
+def failures_logged(failure: str) -> Iterator[None]:
     """Log what is raised inside a `with`, instead of raising it: the end of a cluster costs no result."""
     try:
         yield
     # the computation is done: whatever a scheduler that has ended, or another version, raises
     except (Exception, CancelledError) as e:
-        LOG.warning("%s: %s: %s", what, type(e).__name__, e)
+        LOG.warning("%s: %s: %s", failure, type(e).__name__, e)
 
 
 @contextmanager

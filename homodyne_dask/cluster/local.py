@@ -120,19 +120,19 @@ NO_PROGRESS_TIMEOUT = 300.0
 """Seconds without any finished task after which a pass fails."""
 FIRST_WORKER_TIMEOUT = 60.0
 FIRST_LOOK = 0.5
-"""Seconds after which it is looked whether workers are paused, and again whether they stay so."""
+"""Seconds after which the workers are asked whether they are paused, and later whether they still are."""
 _WAIT = "DASK_HOMODYNE_DASK__FIRST_WORKER=10m"
 ANSWER_TIMEOUT = 10.0
 """Seconds to wait for a scheduler that is only asked whether it answers, or told that a fit has ended."""
 
 
-def time_limit(what: str, seconds: float) -> float:
-    setting = dask.config.get(f"homodyne-dask.{what}", seconds)
+def time_limit(name: str, seconds: float) -> float:
+    setting = dask.config.get(f"homodyne-dask.{name}", seconds)
     try:
         return float(parse_timedelta(setting, "s"))
     except (KeyError, TypeError, ValueError):
         raise OptionError(
-            f"homodyne-dask.{what} = {shown(setting)} of Dask's configuration is not a time: write 5m"
+            f"homodyne-dask.{name} = {shown(setting)} of Dask's configuration is not a time: write 5m"
         ) from None
 
 
@@ -236,16 +236,16 @@ def local_cluster(
         require_type("dashboard", dashboard, str, "an address, such as '127.0.0.1:8787', or None")
     if security is not None:
         require_type("security", security, Security, "TLS settings as a distributed.Security")
-    made = local_workers(gpus, processes, threads, memory)
+    planned = local_workers(gpus, processes, threads, memory)
     # to Dask 0 bytes are no limit, and a nanny starts a worker that is over its limit again, without end
-    if made.memory_each < IDLE_WORKER_BYTES:
-        raise too_little("a worker", IDLE_WORKER_BYTES, made.memory_each)
+    if planned.memory_each < IDLE_WORKER_BYTES:
+        raise too_little("a worker", IDLE_WORKER_BYTES, planned.memory_each)
     with ExitStack() as held:
         folder = held.enter_context(scratch_folder())
         held.enter_context(dask.config.set(SCHEDULER_SETTINGS | MONITOR_SETTINGS))
         if security is None and dask.config.get("distributed.comm.require-encryption"):
             security = held.enter_context(tls.new_key(folder / "key"))
-        workers = _specifications(made, gpus, folder, security)
+        workers = _specifications(planned, gpus, folder, security)
         scheduler = _common(folder, security) | {
             "security": security,
             "dashboard": dashboard is not None,
@@ -264,7 +264,7 @@ def local_cluster(
             raise ClusterError(
                 f"no scheduler can be started on this machine ({first_cause(e)}): see `homodyne-dask doctor`"
             ) from e
-        cluster.expected = made
+        cluster.expected = planned
         held.callback(_release, cluster.scheduler)
         with closing_logged(cluster), closing_logged(Client(cluster)) as client:
             yield client
@@ -287,22 +287,24 @@ def _common(folder: Path, security: Security | None) -> dict[str, Any]:
 
 
 def _specifications(
-    made: Workers, gpus: int, folder: Path, security: Security | None
+    workers: Workers, gpus: int, folder: Path, security: Security | None
 ) -> list[dict[str, Any]]:
     """Return what Dask starts each worker from, as plain values: they are sent as JSON."""
     files = {name: getattr(security, name) for name in _OF_TLS} if security else {}
     options = _common(folder, security) | {
-        "nthreads": made.threads_each,
-        "memory_limit": made.memory_each,
+        "nthreads": workers.threads_each,
+        "memory_limit": workers.memory_each,
         "silence_logs": 40,
         "dashboard_address": None,
         "dashboard": False,
         "security": files | {"require_encryption": True} if security else None,
     }
-    environments = environments_of_gpus(gpus) or [{}] * made.processes
-    threads = worker_environment(made.threads_each)
-    each = [options | {"env": threads | environment} for environment in environments]
-    return [{"cls": _Worker, "options": {"worker_kwargs": worker}} for worker in each]
+    environments = environments_of_gpus(gpus) or [{}] * workers.processes
+    threads = worker_environment(workers.threads_each)
+    return [
+        {"cls": _Worker, "options": {"worker_kwargs": options | {"env": threads | environment}}}
+        for environment in environments
+    ]
 
 
 def _release(scheduler: Any) -> None:
@@ -372,35 +374,48 @@ def gathered(client: Client, futures: Sequence[Future]) -> list[Any]:
     return [results[future] for future in futures]
 
 
+class _Patience:
+    """How long tasks are waited for: without one that ends, without a worker, and with paused ones."""
+
+    def __init__(self, limit: float, without_workers: float) -> None:
+        self.limit, self.without_workers = limit, without_workers
+        self.pause, self.was_paused = FIRST_LOOK, False
+        self.last_result = self.workers_seen = time.monotonic()
+
+    def require(self, workers: Mapping[str, Any]) -> None:
+        """Raise where waiting on is of no use; else set the seconds until workers are asked for again."""
+        # a pause may end where data alone filled the memory: it is one for ever the second time
+        if (paused := _paused(workers)) and self.was_paused:
+            raise ClusterError(paused) from None
+        now = time.monotonic()
+        silent = now - self.last_result
+        self.workers_seen = now if workers else self.workers_seen
+        if silent > self.limit or now - self.workers_seen > self.without_workers:
+            raise TimeoutError(silent) from None
+        self.was_paused = bool(paused)
+        longer = min(2 * self.pause, self.without_workers, self.limit - silent + 0.01)
+        self.pause = FIRST_LOOK if paused else longer
+
+
 def finished(
     client: Client, futures: Iterable[Future], limit: float | None = None
 ) -> Iterator[tuple[Future, Any]]:
     """Yield tasks with results as they finish; TimeoutError after `limit` seconds without."""
     most = time_limit("no-progress", NO_PROGRESS_TIMEOUT)
-    limit = most if limit is None else limit
-    waiting, pause, was_paused = set(futures), FIRST_LOOK, False
-    last = seen = time.monotonic()
+    waiting, patience = set(futures), _Patience(most if limit is None else limit, most)
     while waiting:
         try:
             for future, result in as_completed(
-                waiting, client.loop, with_results=True, timeout=pause
+                waiting, client.loop, with_results=True, timeout=patience.pause
             ):
                 if isinstance(result, BaseException):  # the connection to the scheduler is lost
                     raise result
-                waiting, last = waiting - {future}, time.monotonic()
+                waiting, patience.last_result = waiting - {future}, time.monotonic()
                 yield future, result
         except TimeoutError:
             if any(future.status == "error" for future in waiting):  # it is that of a task
                 raise
-            workers = with_timeout(most, known_workers, client)
-            if (paused := _paused(workers)) and was_paused:
-                raise ClusterError(paused) from None
-            now = time.monotonic()
-            silent, seen = now - last, now if workers else seen
-            if silent > limit or now - seen > most:
-                raise TimeoutError(silent) from None
-            was_paused = bool(paused)
-            pause = FIRST_LOOK if paused else min(2 * pause, most, limit - silent + 0.01)
+            patience.require(with_timeout(most, known_workers, client))
 
 
 def _missing_workers(client: Client) -> str:
@@ -455,25 +470,25 @@ def _running(client: Client) -> list[dict[str, Any]]:
 
     Dask pauses a worker whose memory is filled: by data, or for ever by what is left of earlier tasks.
     """
-    began, jobs, asked = time.monotonic(), job_cluster(client), None
+    began, jobs, request = time.monotonic(), job_cluster(client), None
     longest = time_limit("first-worker", FIRST_WORKER_TIMEOUT)
     while True:
         workers = answered(client, known_workers, client)
-        if running := [each for each in workers.values() if each["status"] == "running"]:
+        if running := [worker for worker in workers.values() if worker["status"] == "running"]:
             return running
         passed, given_up = time.monotonic() - began, jobs is not None and jobs.given_up
         if passed > FIRST_LOOK and (paused := _paused(workers)):
             raise ClusterError(paused)
         if given_up or passed > longest:
-            what, remedy = "no more are started", "correct that"
+            why, remedy = "no more are started", "correct that"
             if not given_up:
-                what = f"none joined within {passed:.0f} s"
+                why = f"none joined within {passed:.0f} s"
                 remedy = f"start some, or wait longer ({_WAIT})"
             raise ClusterError(
-                f"the cluster has no workers, and {what}{_missing_workers(client)}: {remedy}, then fit again"
+                f"the cluster has no workers, and {why}{_missing_workers(client)}: {remedy}, then fit again"
             )
         with cluster_errors(client):
-            asked = asked or client.submit(int, key=f"first-{os.urandom(3).hex()}", pure=False)
+            request = request or client.submit(int, key=f"first-{os.urandom(3).hex()}", pure=False)
         time.sleep(0.05)
 
 

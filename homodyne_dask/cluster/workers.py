@@ -54,8 +54,8 @@ def require_addresses(who: str, needed: int) -> None:
 def memory_for_workers(processes: int) -> int:
     """Return the bytes for all worker processes started here: three quarters, less with little memory."""
     free = available_memory()
-    beside = DRIVER_BYTES + processes * NANNY_BYTES - psutil.Process().memory_info().rss
-    return max(0, int(min(0.75 * free, free - beside)))
+    of_others = DRIVER_BYTES + processes * NANNY_BYTES - psutil.Process().memory_info().rss
+    return max(0, int(min(0.75 * free, free - of_others)))
 
 
 def _free_in_cgroups() -> list[int]:
@@ -66,10 +66,10 @@ def _free_in_cgroups() -> list[int]:
         if version == 1:
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         limit, used, cached = names
-        most, now = system_text(folder / limit).strip(), system_text(folder / used).strip()
-        if most.isdigit() and now.isdigit():
+        most, current = (system_text(folder / name).strip() for name in (limit, used))
+        if most.isdigit() and current.isdigit():  # not of "max"
             stat = dict(row.split() for row in system_text(folder / "memory.stat").splitlines())
-            free.append(int(most) - int(now) + int(stat.get(cached, 0)))
+            free.append(int(most) - int(current) + int(stat.get(cached, 0)))
     return free
 
 
@@ -146,8 +146,8 @@ def local_workers(
     memory: int | None = None,
 ) -> Workers:
     total = cores()
-    each = threads or min(MAX_THREADS_PER_WORKER, total)
-    processes = gpus or processes or max(1, total // each)
+    threads_each = threads or min(MAX_THREADS_PER_WORKER, total)
+    processes = gpus or processes or max(1, total // threads_each)
     threads = threads or max(1, total // processes)
     memory = memory or memory_for_workers(processes)
     return Workers(processes, threads * processes, memory, to_start=True)

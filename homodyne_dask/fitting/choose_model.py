@@ -72,16 +72,28 @@ def compare_models(
     for model in compared:
         prepare(scan, model, **options)  # mistakes are said before the first fit
     options |= {"client": client, "callbacks": callbacks}
-    results = {model.name: fit(scan, model, **options) for model in compared}
-    if models is None and (prior := _prior_of_plateau(results, options)):
-        stretched = [] if scan.is_table else [_stretched(scan)]
-        again = [*compared, *stretched, *(FROZEN + model for model in compared)]
-        near_1 = {model.name: fit(scan, model, **options | prior) for model in again}
-        results = near_1 if _describe(near_1) else results
-    if models is None and not _describe(results):
-        further = _further_models(scan, options)
-        results |= {model.name: fit(scan, model, **options) for model in further}
+    results = _fits(scan, compared, options)
+    if models is None:
+        results = _with_further_models(scan, compared, results, options)
     return compare_fits(results)
+
+
+def _fits(scan: Scan, models: Sequence[Model], options: dict[str, Any]) -> dict[str, FitResult]:
+    return {model.name: fit(scan, model, **options) for model in models}
+
+
+def _with_further_models(
+    scan: Scan, usual: list[Model], results: dict[str, FitResult], options: dict[str, Any]
+) -> dict[str, FitResult]:
+    """Return fits of other models, too, where none of the usual ones describes the data."""
+    if prior := _prior_of_plateau(results, options):
+        stretched = [] if scan.is_table else [_stretched(scan)]
+        with_plateau = [*usual, *stretched, *(FROZEN + model for model in usual)]
+        near_1 = _fits(scan, with_plateau, options | prior)
+        results = near_1 if _describe(near_1) else results
+    if _describe(results):
+        return results
+    return results | _fits(scan, _further_models(scan, options), options)
 
 
 def _check_options(options: dict[str, Any]) -> None:
@@ -105,7 +117,7 @@ def _describe(results: dict[str, FitResult]) -> bool:
 
 
 def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) -> dict[str, Any]:
-    """{} where offsets are near 1: free ones take a plateau, and only the shape of the decay shows it."""
+    """Return a prior of the offset, {} where offsets are near 1: free ones may hide a plateau."""
     if options.get("offset") or options.get("scaling", "individual") not in (
         "individual",
         "shared",
@@ -115,7 +127,7 @@ def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) ->
         findings = results[compare_fits(results).chosen].findings
     except OptionError:  # none has a score
         return {}
-    far = [said.numbers for said in findings if said.code == "offset-far-from-1"]
+    far = [finding.numbers for finding in findings if finding.code == "offset-far-from-1"]
     return {"offset": {"prior": (1.0, far[0]["deviation"])}} if far and far[0]["size"] > 0 else {}
 
 

@@ -73,7 +73,7 @@ def run_to_completion[Result](passes: Steps[Result]) -> Result:
 def workers_for_plan(
     scan: Scan | None, planned: Plan, client: "Client | None"
 ) -> "Iterator[tuple[Client | None, Sequence[str]]]":
-    """With it come the messages of `checked_workers`; of workers started here only the code is checked."""
+    """Yield the client, and messages about refused workers; those started here have the right versions."""
     if client is None and not planned.workers.to_start:
         try:
             yield None, ()
@@ -129,8 +129,8 @@ def fit(
     >>> hd.fit("A0123_c2.zarr", "laminar_flow", gap="200 um", max_passes=2).passes
     2
     """
-    given = {"client": client, "checkpoint": checkpoint, "resume": resume, "callbacks": callbacks}
-    return run_to_completion(iterate(data, model, **given, **options))
+    options |= {"client": client, "checkpoint": checkpoint, "resume": resume}
+    return run_to_completion(iterate(data, model, callbacks=callbacks, **options))
 
 
 @takes_options()
@@ -209,16 +209,16 @@ def plan(
 def plan_for(
     request: Request,
     client: "Client | None",
-    asked: int | str | None = None,
+    hypothetical: int | str | None = None,
     apart: Int[np.ndarray, " bin"] | None = None,
     passes: int = PASSES_OF_A_FIT,
 ) -> Plan:
-    """asked: workers of a hypothetical cluster. apart: see `layout`. passes: besides those of profiles."""
+    """hypothetical: workers of such a cluster. apart: see `layout`. passes: besides those of profiles."""
     cut = layout(request.scan, request.problem.min_lag, apart=apart)
     memory = request.options.memory
     workers, find_gpus = None, gpus_of_machine
-    if asked is not None:
-        workers, find_gpus = workers_asked(asked, client), lambda: NO_GPUS_ASKED
+    if hypothetical is not None:
+        workers, find_gpus = workers_asked(hypothetical, client), lambda: NO_GPUS_ASKED
     elif client is not None:
         local, _, preflight = _with_dask()
         workers = local.workers_of(client)  # waits for the first, which is then asked for its GPU

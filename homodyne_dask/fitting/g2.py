@@ -73,11 +73,11 @@ def _age_means(scan: Scan) -> xarray.Dataset:
     lag, mean, stderr, pairs = (
         np.stack([column[n] for column in columns], axis=-1) for n in range(len(names))
     )
-    both = ("bin", "lag")
+    dims = ("bin", "lag")
     coords = {name: ("bin", getattr(scan, name)) for name in ("label", "q", "phi")}
     coords |= {"scan": ("bin", scan.scan_number)} if scan.has_repeats else {}
     return xarray.Dataset(
-        {"g2": (both, mean), "stderr": (both, stderr), "pairs": (both, pairs.astype(int))},
+        {"g2": (dims, mean), "stderr": (dims, stderr), "pairs": (dims, pairs.astype(int))},
         coords=coords
         | {"lag": ("lag", [float(f"{seconds:.12g}") for seconds in lag], {"units": "s"})},
         attrs={"store_sha256": scan.digest, "source_file": scan.attributes.source_file},

@@ -134,8 +134,8 @@ def _with_initial_values(
     assert end is not None
     request, record = evaluate.request, evaluate.record
     passed, theta = len(record.history), request.search.inside(request.search.start)
-    tried = any(entry.get("theta") == theta.tolist() for entry in record.history[before:])
-    if tried or not np.isfinite(theta).all():
+    was_a_trial = any(entry.get("theta") == theta.tolist() for entry in record.history[before:])
+    if was_a_trial or not np.isfinite(theta).all():
         return
     record.on_phase("comparing with the initial values")
     linear_params, lower = None, None
@@ -175,11 +175,11 @@ class CheckpointFile(NamedTuple):
         try:
             checkpoints.save(self.path, saved)
         except OSError as e:
-            kept = checkpoints.checkpoint_exists(self.path)
+            earlier_exists = checkpoints.checkpoint_exists(self.path)
             way_out = "fit again with --resume: the checkpoint of an earlier pass is kept"
             raise OptionError(
                 f"the checkpoint {self.path} cannot be written: {no_room(e, self.path)}, then "
-                f"{way_out if kept else 'fit again, or give another path'}"
+                f"{way_out if earlier_exists else 'fit again, or give another path'}"
             ) from e
 
 

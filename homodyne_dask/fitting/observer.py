@@ -183,12 +183,12 @@ class FitObserver:
         unobserved = sweep.execute
 
         def execute(
-            sweep: "Sweep", task: "Task[Any]", at: Any
+            sweep: "Sweep", task: "Task[Any]", argument: Any
         ) -> "Iterator[tuple[int, AnyGram, Report]]":
             tiles = sweep.layout.blocks
             self.start_pass(task.label, sweep.factor, tiles)
             emitted, done = time.perf_counter(), {"done": 0, "pairs": 0, "bytes": 0}
-            for n, gram, report in unobserved(sweep, task, at):
+            for n, gram, report in unobserved(sweep, task, argument):
                 tiles_of_task = len(sweep.tasks[n].tiles)
                 skipped = report.cost.blocks - report.cost.read
                 read = (tiles_of_task - skipped) * sweep.layout.block_bytes

@@ -111,24 +111,24 @@ def _number_of(name: str, value: Any) -> float:
 
 def vector_of(model: Model, params: Mapping[str, float] | ArrayLike) -> Float[np.ndarray, " p"]:
     constants = {p.name: p.constant for p in model.parameters if p.constant is not None}
-    wanted = [name for name in model.names if name not in constants]
+    varying = [name for name in model.names if name not in constants]
     if not isinstance(params, Mapping):
         values = numbers_of("params", params)
-        if values.shape != (len(wanted),):
+        if values.shape != (len(varying),):
             raise OptionError(
-                f"{model.name} has {len(wanted)} parameters ({', '.join(wanted)}), "
+                f"{model.name} has {len(varying)} parameters ({', '.join(varying)}), "
                 f"but {values.size} values were given: give one for each"
             )
-        params = dict(zip(wanted, values.tolist(), strict=True))
+        params = dict(zip(varying, values.tolist(), strict=True))
     theta = constants.copy()
-    for name, given in params.items():
-        theta[name] = _number_of(str(name), given)
+    for name, value in params.items():
+        theta[name] = _number_of(str(name), value)
         require_known(name, model.names, f"{model.name} has no parameter {name!r}")
         if name in constants and theta[name] != constants[name]:
             raise OptionError(
                 f"{name} is {constants[name]:g} in {model.name}, but {theta[name]:g} was given: leave it out"
             )
-    for name in wanted:
+    for name in varying:
         if name not in theta:
             raise OptionError(f"{model.name} needs a value of {name}: give all parameters")
     return np.array([theta[name] for name in model.names], float)

@@ -74,9 +74,9 @@ def _as_used(options: FitOptions, search: Search, scaling: Scaling) -> FitOption
 
 
 def _scaling(options: FitOptions, scan: Scan) -> Scaling:
-    given: dict[str, Any] = {"contrast": options.contrast, "offset": options.offset}
-    limits = {name: value if isinstance(value, dict) else {} for name, value in given.items()}
-    values = {name: value for name, value in given.items() if not limits[name]}
+    by_name: dict[str, Any] = {"contrast": options.contrast, "offset": options.offset}
+    limits = {name: value if isinstance(value, dict) else {} for name, value in by_name.items()}
+    values = {name: value for name, value in by_name.items() if not limits[name]}
     alike = scan.bin_of_scan
     if options.scaling == "rings":
         alike = ring_numbers(scan.q)

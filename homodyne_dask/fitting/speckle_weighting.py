@@ -92,12 +92,12 @@ class SpeckleWeighting:
         averaged = averages_of(sweep, request)
         weights, counted = {}, {}
         for b, pairs in enumerate(averaged.pairs):
-            known = (pairs > 0) & np.isfinite(averaged.c2[b])
-            if not known.any():
+            has_mean = (pairs > 0) & np.isfinite(averaged.c2[b])
+            if not has_mean.any():
                 continue
             typical = float(np.mean(scan.sigma_row[b][scan.use] ** -2.0) ** 2)
-            weights[b] = np.diag(np.where(known, pairs * typical, 0.0))
-            counted[b] = int(known.sum())
+            weights[b] = np.diag(np.where(has_mean, pairs * typical, 0.0))
+            counted[b] = int(has_mean.sum())
         stored = averaged.known is None and scan.cells is None
         request = request.with_note("averages", "stored" if stored else "read")
         return cls(request, averaged, sweep, weights, counted, {})
@@ -116,12 +116,12 @@ class SpeckleWeighting:
         point = evaluation.point(self.request.problem, theta, scan.time), scan.time
         f, derivatives = np.empty(y.shape), np.empty((len(theta) if slopes else 0, *y.shape))
         for bins, points, times in self._points(AT_ONCE // (len(theta) if slopes else 1)):
-            at = *point, q_or_one(scan)[bins], scan.phi[bins], *times
+            arguments = *point, q_or_one(scan)[bins], scan.phi[bins], *times
             if slopes:
-                values, by_theta = evaluation.f_and_derivatives_at(*at)
+                values, by_theta = evaluation.f_and_derivatives_at(*arguments)
                 derivatives[:, bins] = np.swapaxes(points.mean(by_theta, y.shape[1]), 0, 1)
             else:
-                values = evaluation.f_at(*at)
+                values = evaluation.f_at(*arguments)
             f[bins] = points.mean(values, y.shape[1])
         if slopes:
             derivatives[fixed] = 0.0
@@ -139,9 +139,9 @@ class SpeckleWeighting:
             if len(self.averaged.points) > 1:
                 yield slice(n, n + 1), points, times
                 continue
-            some = max(most // max(len(points.i), 1), 1)
-            for first in range(0, bins, some):
-                yield slice(first, first + some), points, times
+            bins_at_once = max(most // max(len(points.i), 1), 1)
+            for first in range(0, bins, bins_at_once):
+                yield slice(first, first + bins_at_once), points, times
 
     def gram(self, theta: Float[np.ndarray, " p"], linear_params: object = None) -> Gram:
         self.begun()
@@ -155,9 +155,9 @@ class SpeckleWeighting:
 
     def wide(self, thetas: Float[np.ndarray, "point p"]) -> Gram:
         """Return the Gram of [1, y - 1, f_0, f_1 - f_0, f_2 - f_0 ...]."""
-        each = [self.columns(theta, slopes=False) for theta in thetas]
-        more = [of[..., 2:] - each[0][..., 2:] for of in each[1:]]
-        return Gram(*self._weighted(np.concatenate([each[0], *more], axis=-1)))
+        first, *others = (self.columns(theta, slopes=False) for theta in thetas)
+        changes = [columns[..., 2:] - first[..., 2:] for columns in others]
+        return Gram(*self._weighted(np.concatenate([first, *changes], axis=-1)))
 
     def cells(self, edges: AgeAndLagEdges) -> CellSums:
         """Return sums of c2 over other cells, which a search for initial values asks for: from the data."""
@@ -205,8 +205,8 @@ class SpeckleWeighting:
 
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
     scan, search = request.scan, request.search
-    some = search.with_given(np.ones(len(search.start)))
-    means = sweep.over(CELL_MEANS, AtTheta(some))
+    any_theta = search.with_given(np.ones(len(search.start)))
+    means = sweep.over(CELL_MEANS, AtTheta(any_theta))
     intervals, edges, columns, pairs = grouped_means(scan, request.problem.min_lag, means)
     none = cell_points([], scan.use)
     return AveragedCells(intervals, 1 + columns[..., 1], pairs, [none], *edges)

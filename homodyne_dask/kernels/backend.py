@@ -48,7 +48,7 @@ def backend_of(model: Model) -> Backend:
         return tied(backend_of(model.base))
     if isinstance(model, TransportModel):
         return transport_backend.TRANSPORT
-    free_rate = isinstance(model, SplineModel) and model.of == RATE
+    free_rate = isinstance(model, SplineModel) and model.curve == RATE
     return separable_backend.SPLINE_RATE if free_rate else separable_backend.SEPARABLE
 
 

@@ -157,7 +157,7 @@ class GramColumns(Enum):
 
 class TileWork(NamedTuple):
     blocks: Sequence[Block]
-    known: Sequence[Float[np.ndarray, "padded 4"] | None]
+    data_sums: Sequence[Float[np.ndarray, "padded 4"] | None]
     """The sums of their data."""
     at_once: int
     """Tiles that the program is made for."""

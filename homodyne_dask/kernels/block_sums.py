@@ -126,13 +126,13 @@ class MeasuredBlock(NamedTuple):
     def data_sums(self) -> Float[Array, "padded 4"]:
         """Return Σ w, Σ w(y - 1), Σ w(y - 1)² and the pairs of every bin, y = c2."""
 
-        def add(sums: Array, counted: Array, on: BinPairs) -> Array:
-            known = jnp.isfinite(on.c2) & counted
-            y = jnp.where(known, on.c2.astype(jnp.float64) - 1, 0)
-            fields = (known.astype(jnp.float64), y, y * y)
-            weighted = jnp.stack([on.w_i @ (F @ on.w_j) for F in fields])
-            pairs = jnp.sum(known, dtype=jnp.int32).astype(jnp.float64)
-            return on.add_to(sums, jnp.append(weighted, pairs))
+        def add(sums: Array, counted: Array, pairs: BinPairs) -> Array:
+            measured = jnp.isfinite(pairs.c2) & counted
+            y = jnp.where(measured, pairs.c2.astype(jnp.float64) - 1, 0)
+            fields = (measured.astype(jnp.float64), y, y * y)
+            weighted = jnp.stack([pairs.w_i @ (F @ pairs.w_j) for F in fields])
+            n_pairs = jnp.sum(measured, dtype=jnp.int32).astype(jnp.float64)
+            return pairs.add_to(sums, jnp.append(weighted, n_pairs))
 
         start = jnp.zeros((len(self.c2), 4))
         return self.summed((0, self.n_total), start, lambda sub_block: sub_block.counted, add)
@@ -156,8 +156,8 @@ def measured_block(block: Block, cut: SubBlocks, min_lag: int) -> MeasuredBlock:
     )
 
 
-def known_sums(block: Block, data: DataSums | None) -> tuple[DataSums, bool]:
-    return (np.zeros((len(block.c2), 4)) if data is None else data), data is None
+def known_sums(block: Block, data_sums: DataSums | None) -> tuple[DataSums, bool]:
+    return (np.zeros((len(block.c2), 4)) if data_sums is None else data_sums), data_sums is None
 
 
 def of_bins(
@@ -199,9 +199,9 @@ class Columns(Protocol):
         ...
 
     def of_bin(
-        self, shared: Any, pairs: BinPairs, known: Bool[Array, "R S"], /
+        self, shared: Any, pairs: BinPairs, measured: Bool[Array, "R S"], /
     ) -> list[Float[Array, "some R S"]]:
-        """Return the columns of a bin, in parts; f at several thetas is 0 where a pair is not known."""
+        """Return the columns of a bin, in parts; f at several thetas is 0 where a pair has no c2."""
         ...
 
 
@@ -214,7 +214,9 @@ class Family(Protocol):
         ...
 
     @property
-    def finite(self) -> bool: ...
+    def finite(self) -> bool:
+        """Whether its columns are 0 where a pair has no c2: others are masked after them."""
+        ...
 
     def of_tile(
         self, at_frames: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
@@ -245,10 +247,10 @@ def wide_kernel(
     columns = family.at_points(tables)
 
     def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
-        known = jnp.isfinite(pairs.c2) & pairs.sub_block.counted
-        root = jnp.where(known, jnp.sqrt(pairs.w_i)[:, None] * jnp.sqrt(pairs.w_j), 0.0)
-        y = jnp.where(known, pairs.c2.astype(jnp.float64) - 1, 0.0)
-        (f,) = lax.optimization_barrier(columns.of_bin(shared, pairs, known))
+        measured = jnp.isfinite(pairs.c2) & pairs.sub_block.counted
+        root = jnp.where(measured, jnp.sqrt(pairs.w_i)[:, None] * jnp.sqrt(pairs.w_j), 0.0)
+        y = jnp.where(measured, pairs.c2.astype(jnp.float64) - 1, 0.0)
+        (f,) = lax.optimization_barrier(columns.of_bin(shared, pairs, measured))
         first = jnp.stack([root, y * root, f[0] * root])
         X = lax.optimization_barrier(jnp.concatenate([first, (f[1:] - f[0]) * root]))
         X = X.reshape(m, -1)
@@ -257,6 +259,7 @@ def wide_kernel(
     data = lax.cond(fresh, block.data_sums, lambda: data)
     start = jnp.zeros((len(block.c2), m, m))
     strips = rows // math.gcd(rows, _STRIP_ROWS)
+    # beyond the active sub-blocks all f are 0, and the sums of the data are known without them
     moments = block.summed((0, block.n_active), start, columns.shared, add, strips=strips)
     w, wy, wyy = data[:, 0], data[:, 1], data[:, 2]
     of_data = jnp.stack([jnp.stack([w, wy], -1), jnp.stack([wy, wyy], -1)], -2)
@@ -277,8 +280,8 @@ def cells_kernel(
 
     def add(sums: Array, shared: Any, pairs: BinPairs) -> Array:
         counted = pairs.sub_block.counted
-        parts = columns.of_bin(shared, pairs, counted)
-        fields = jnp.where(counted, jnp.concatenate(parts), 0.0)
+        groups = columns.of_bin(shared, pairs, counted)
+        fields = jnp.where(counted, jnp.concatenate(groups), 0.0)
         of_pair = lax.dynamic_slice(cell, (pairs.sub_block.i, pairs.sub_block.j), counted.shape)
         values = lax.optimization_barrier(fields.reshape(len(fields), -1).T)
         return sums.at[pairs.bin, of_pair.ravel()].add(values)
@@ -287,10 +290,10 @@ def cells_kernel(
 
 
 FEW_COLUMNS = 12
-"""Of so many columns each sum of a product is one of its own; of more they are products of matrices."""
+"""Up to so many columns, each product of two is summed by itself; for more there are matrix products."""
 _STRIP, _PARTS = 2048, 64
-"""Rows of a tile times columns that are in memory at once where these are many, and shares of their pairs
-that are multiplied beside each other: a single product so small leaves most of a GPU idle."""
+"""With many columns: rows of a tile times columns that are in memory at once, and the number of shares of the
+pairs that are multiplied side by side, since one product of this size leaves most of a GPU idle."""
 
 
 def packed(tree: Any) -> tuple[np.ndarray, Any]:
@@ -305,6 +308,7 @@ def unpacked(numbers: Any, form: Any) -> Any:
     (structure, arrays), leaves, first = form, [], 0
     for shape, dtype in arrays:
         values = numbers[first : first + math.prod(shape)].reshape(shape)
+        # one complex number makes all of them complex on the way
         leaves.append((values if dtype.kind == "c" else values.real).astype(dtype))
         first += values.size
     return jax.tree.unflatten(structure, leaves)
@@ -321,6 +325,7 @@ def tiles_kernel(
     _, bins, T, _ = c2.shape
     R, zero = T, jnp.zeros((), int)
     if columns > FEW_COLUMNS:
+        # a strip of few rows: the columns of a whole tile would fill the memory of a GPU
         R = math.gcd(T, 2 ** int(math.log2(max(_STRIP // columns, 1))))
 
     def add(n: Array, sums: Array) -> Array:
@@ -332,6 +337,7 @@ def tiles_kernel(
 
         def of_bin(bin_values: Any, linear: Array, *data: Array) -> Array:
             tables = family.of_tile(at_frames._replace(of_bin=bin_values), t1, t2)
+            # the tables are of this strip and bin alone: nothing is left to be cut from them
             pairs = BinPairs(zero, sub_block, *data)
             return _sums(family, which, tables, pairs, loss, (*linear, scale))
 
@@ -347,23 +353,23 @@ def _sums(
     family: Family, which: GramColumns, tables: Any, pairs: BinPairs, loss: str,
     of_loss: tuple[Array, ...],
 ) -> Float[Array, " sum"]:  # fmt: skip
-    known = jnp.isfinite(pairs.c2) & pairs.sub_block.counted
+    measured = jnp.isfinite(pairs.c2) & pairs.sub_block.counted
     y = pairs.c2.astype(family.dtype) - 1
     derivatives = which is GramColumns.DERIVATIVES
     columns = family.at_theta(tables) if derivatives else family.at_points(tables)
-    parts = columns.of_bin(columns.shared(pairs.sub_block), pairs, known)
-    fields = [field for part in parts for field in part]
+    groups = columns.of_bin(columns.shared(pairs.sub_block), pairs, measured)
+    fields = [field for group in groups for field in group]
     if which is GramColumns.CHANGES:
         fields = fields[:1] + [f - fields[0] for f in fields[1:]]
-    if not family.finite:
-        fields = [jnp.where(known, field, 0) for field in fields]
-    X = [jnp.ones_like(y), jnp.where(known, y, 0), *fields]
-    W = jnp.where(known, pairs.w_i[:, None] * pairs.w_j, 0.0)
-    sums = [jnp.sum(known.astype(jnp.float64))]
+    if not family.finite:  # 0 times NaN in the products below would be NaN
+        fields = [jnp.where(measured, field, 0) for field in fields]
+    X = [jnp.ones_like(y), jnp.where(measured, y, 0), *fields]
+    W = jnp.where(measured, pairs.w_i[:, None] * pairs.w_j, 0.0)
+    sums = [jnp.sum(measured.astype(jnp.float64))]
     if loss != "linear":
         offset, contrast, scale = of_loss
         r = X[1] - offset - contrast * X[2]
-        weight, terms = robust_fields(loss, scale, known, r, pairs.w_i, pairs.w_j)
+        weight, terms = robust_fields(loss, scale, measured, r, pairs.w_i, pairs.w_j)
         W, units = W * weight, (scale**2, 1, 1, scale**2)
         sums = [unit * jnp.sum(term) for unit, term in zip(units, terms, strict=True)] + sums
     return jnp.concatenate([_products(X, W), jnp.stack(sums)])
@@ -384,24 +390,24 @@ def grams_of_tiles(
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
     """Return Grams and sums of the data of tiles; fewer than `at_once` are followed by skipped copies."""
     first, loss, linear = work.blocks[0], problem.loss, work.linear_params
-    bins, missing = len(first.q), work.at_once - len(work.blocks)
+    bins, n_skipped = len(first.q), work.at_once - len(work.blocks)
     if linear is None:
         loss, linear = "linear", np.zeros((bins, 2))
     tables = jax.tree.map(lambda values: _extended(values, work.n_frames, -1), frames.tables)
     of_bin, linear = jax.tree.map(
         lambda values: _extended(values, len(first.c2), 0), (frames.of_bin, linear)
     )
-    firsts = np.array([(block.i0, block.j0) for block in work.blocks] + [(0, 0)] * missing)
+    firsts = np.array([(block.i0, block.j0) for block in work.blocks] + [(0, 0)] * n_skipped)
     counts = len(work.blocks), min_lag, float(problem.loss_scale)
     sent, form = packed((firsts, *counts, linear, AtFrames(tables, frames.common, of_bin)))
     tiles: Any = [(block.c2, block.weight_rows, block.weight_columns) for block in work.blocks]
-    tiles += tiles[:1] * missing
+    tiles += tiles[:1] * n_skipped  # a program is compiled for one number of tiles
     static = {"family": family, "which": work.columns, "columns": columns, "loss": loss}
     with float64_beside(tiles[0][0]):
         sums = np.asarray(tiles_kernel(tuple(tiles), sent, **static, form=form))
     return [
-        _gram(of_tile, known, columns, work.columns)
-        for of_tile, known in zip(sums[: len(work.blocks), :bins], work.known, strict=True)
+        _gram(of_tile, data_sums, columns, work.columns)
+        for of_tile, data_sums in zip(sums[: len(work.blocks), :bins], work.data_sums, strict=True)
     ]
 
 
@@ -411,17 +417,17 @@ def _extended(values: Any, length: int, axis: int) -> np.ndarray:
 
 
 def _gram(
-    sums: Float[np.ndarray, "bin sum"], known: DataSums | None, m: int, which: GramColumns
+    sums: Float[np.ndarray, "bin sum"], data_sums: DataSums | None, m: int, which: GramColumns
 ) -> tuple[Gram, Float[np.ndarray, "bin 4"]]:
     a, b = np.triu_indices(m)
     moments = np.empty((len(sums), m, m))
     moments[:, a, b] = moments[:, b, a] = sums[:, : len(a)]
-    if known is None:
-        known = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, sums[:, -1]], axis=1)
-    known = known[: len(sums)]
-    moments[:, [0, 0, 1, 1], [0, 1, 0, 1]] = known[:, [0, 1, 1, 2]]
+    if data_sums is None:
+        data_sums = np.stack([*moments[:, [0, 0, 1], [0, 1, 1]].T, sums[:, -1]], axis=1)
+    data_sums = data_sums[: len(sums)]
+    moments[:, [0, 0, 1, 1], [0, 1, 0, 1]] = data_sums[:, [0, 1, 1, 2]]
     if which is GramColumns.POINTS:
         of_point = np.array([(0, 1, n) for n in range(2, m)])
         moments = moments[:, of_point[:, :, None], of_point[:, None, :]]
     of_loss = sums[:, len(a) : -1]
-    return Gram(moments, sums[:, -1].astype(np.int64), of_loss if of_loss.size else None), known
+    return Gram(moments, sums[:, -1].astype(np.int64), of_loss if of_loss.size else None), data_sums

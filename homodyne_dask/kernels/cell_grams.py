@@ -39,8 +39,8 @@ def cell_gram(
         first, loss = _under_loss(first, problem, linear_params)
         moments = _moments(first.columns, first.weight)
     elif columns is GramColumns.POINTS:
-        each = [_moments(of_theta.columns[..., :3], of_theta.weight) for of_theta in means]
-        moments = np.stack(each, axis=1)
+        of_thetas = [_moments(of_theta.columns[..., :3], of_theta.weight) for of_theta in means]
+        moments = np.stack(of_thetas, axis=1)
     else:
         head = first.columns[..., :3]
         changes = [of_theta.columns[..., 2:3] - head[..., 2:] for of_theta in means[1:]]

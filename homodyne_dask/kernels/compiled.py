@@ -76,13 +76,13 @@ class Kernel:
             executable = self._executables.get(key)
             if executable is None:
                 device = jax.config.jax_default_device
-                models = (getattr(one, "model", one) for one in static.values())
-                with traced_for(*(one for one in models if isinstance(one, UserDefined))):
+                models = (getattr(value, "model", value) for value in static.values())
+                with traced_for(*(model for model in models if isinstance(model, UserDefined))):
                     if isinstance(device, jax.Device) and device != first_cpu():
                         program = self.lowered_for_accelerator(args, static)
                     else:
                         program = self._jitted(self.options).lower(*args, **static)
-                loads = LOADS.count
+                loads = LOADS.count  # what JAX loads from its folder is no compilation
                 executable = program.compile()
                 with _LOCK:
                     self.compilations += LOADS.count == loads
@@ -118,10 +118,12 @@ def traced_for(*models: UserDefined) -> AbstractContextManager[object]:
     with _LOCK:
         for model in models:
             if model.digest not in _TRACED:
-                now = {id(f): (f, fingerprint(f)) for f in Reading(*model.functions).functions}
-                if any(_FINGERPRINTS.get(key, one) != one for key, one in now.items()):
+                fingerprints = {
+                    id(f): (f, fingerprint(f)) for f in Reading(*model.functions).functions
+                }
+                if any(_FINGERPRINTS.get(key, seen) != seen for key, seen in fingerprints.items()):
                     _CHANGED.append(model.digest)
                     _TRACED.clear()
-                _FINGERPRINTS.update(now)
+                _FINGERPRINTS.update(fingerprints)
                 _TRACED.add(model.digest)
         return _AFTER_CHANGES(len(_CHANGED))

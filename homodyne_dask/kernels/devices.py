@@ -93,11 +93,11 @@ def keep_compiled_programs() -> Path | None:
     digest = hashlib.sha256(repr((sort, jax_threads(), VERSIONS)).encode()).hexdigest()[:16]
     try:
         files = entries(folder)
-        left = sum(size for _, size, _ in files)
+        total = sum(size for _, size, _ in files)
         for _, size, file in files:
-            if left > MAX_BYTES:
+            if total > MAX_BYTES:
                 file.unlink(missing_ok=True)
-                left -= size
+                total -= size
         folder = folder.resolve() / digest
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as e:

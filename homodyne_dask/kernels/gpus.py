@@ -52,9 +52,9 @@ def gpus_of_machine() -> Gpus | str:
 
 def _gpus_of_driver() -> Gpus:
     _ask("cuInit", 0)
-    needed = min(int(name.partition("cuda")[2]) for name in cuda_plugins())
-    if (cuda := _told("cuDriverGetVersion") // 1000) < needed:
-        raise OSError(f"this JAX is for CUDA {needed}, the driver for CUDA {cuda}")
+    cuda_of_jax = min(int(name.partition("cuda")[2]) for name in cuda_plugins())
+    if (cuda_of_driver := _told("cuDriverGetVersion") // 1000) < cuda_of_jax:
+        raise OSError(f"this JAX is for CUDA {cuda_of_jax}, the driver for CUDA {cuda_of_driver}")
     devices = [_told("cuDeviceGet", n) for n in range(_told("cuDeviceGetCount"))]
     least = min(_told("cuDeviceTotalMem_v2", device) for device in devices)
     kind = ctypes.create_string_buffer(100)
@@ -107,7 +107,7 @@ def cuda_missing() -> str:
     if not cuda_plugins():
         version = metadata.version("jax")
         return f"this JAX has no CUDA support: pip install 'jax[cuda13]=={version}' (or cuda12) adds it"
-    wanted = os.environ.get("JAX_PLATFORMS", "")
-    if wanted and not {"cuda", "gpu"} & set(wanted.split(",")):
-        return f"JAX_PLATFORMS={wanted} excludes GPUs: unset it, or start local_cluster(gpus=...)"
+    chosen = os.environ.get("JAX_PLATFORMS", "")
+    if chosen and not {"cuda", "gpu"} & set(chosen.split(",")):
+        return f"JAX_PLATFORMS={chosen} excludes GPUs: unset it, or start local_cluster(gpus=...)"
     return ""

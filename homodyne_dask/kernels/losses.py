@@ -40,29 +40,29 @@ LOSSES = {"huber": huber, "soft_l1": soft_l1, "cauchy": cauchy}
 def robust_fields(
     loss: str,
     scale: Float[Array, ""],
-    known: Bool[Array, "i j"],
+    measured: Bool[Array, "i j"],
     r: OfPairs,
     w_i: Float[Array, " i"],
     w_j: Float[Array, " j"],
 ) -> tuple[OfPairs, Iterator[OfPairs]]:
     """Return ρ' of every pair, and ρ, ρ', ρ' + 2zρ'' and zρ'², 0 where it does not count."""
-    z = jnp.where(known, r * r, 0) * w_i[:, None] * (w_j / scale**2)[None, :]
+    z = jnp.where(measured, r * r, 0) * w_i[:, None] * (w_j / scale**2)[None, :]
     cost, weight, slope = LOSSES[loss](z)
     terms = cost, weight, slope, z * weight * weight
-    return weight, (jnp.where(known, term, 0) for term in terms)
+    return weight, (jnp.where(measured, term, 0) for term in terms)
 
 
 def robust_terms(
     loss: str,
     scale: Float[Array, ""],
-    known: Bool[Array, "i j"],
+    measured: Bool[Array, "i j"],
     r: OfPairs,
     w_i: Float[Array, " i"],
     w_j: Float[Array, " j"],
 ) -> tuple[OfPairs, Float[Array, " 5"]]:
     """Return ρ' of every pair, 0 where it does not count, and the sums of a Gram's loss with the pairs."""
     ones = jnp.ones(len(w_j))
-    weight, terms = robust_fields(loss, scale, known, r, w_i, w_j)
+    weight, terms = robust_fields(loss, scale, measured, r, w_i, w_j)
     summed = [term @ ones for term in terms]
-    row = jnp.stack([field.sum() for field in [*summed, known @ ones]])
-    return jnp.where(known, weight, 0), row * jnp.array([scale**2, 1, 1, scale**2, 1])
+    row = jnp.stack([field.sum() for field in [*summed, measured @ ones]])
+    return jnp.where(measured, weight, 0), row * jnp.array([scale**2, 1, 1, scale**2, 1])

@@ -63,6 +63,10 @@ class SeparablePoint(ModelPoint):
     """By theta, of shape (p, n); None of times."""
     n: int
 
+    @property
+    def family(self) -> "SeparableFamily":
+        return SeparableFamily(self.problem.model)
+
     def sub_blocks(self, q: float, i0: int, j0: int, T: int) -> SubBlocks:
         everywhere = np.zeros((1, self.n))  # nothing is known of f
         return sub_blocks(i0, j0, T, self.min_lag, everywhere, self.frames)
@@ -85,8 +89,8 @@ def separable_point(
     theta, m = np.asarray(theta, float), len(time) // factor
 
     def averaged(values: Array) -> np.ndarray:
-        kept = np.asarray(values)[..., : m * factor]
-        return kept.reshape(*kept.shape[:-1], m, factor).mean(axis=-1)
+        whole_cells = np.asarray(values)[..., : m * factor]
+        return whole_cells.reshape(*whole_cells.shape[:-1], m, factor).mean(axis=-1)
 
     with float64_on_cpu():
         tables, derivatives = _tables(theta, np.asarray(time, float), model=model)
@@ -107,10 +111,12 @@ def tables_of(model: SeparableModel, theta: Array, time: Array) -> Tables:
 
 
 def with_derivatives(
-    f: Callable[..., Any], theta: Float[Array, " p"], *more: Any
+    f: Callable[..., Any], theta: Float[Array, " p"], *values_and_derivatives: Any
 ) -> tuple[Any, Any]:
-    """Return f(theta, ...) and its derivatives by theta on a first axis; more: values with derivatives."""
-    values, derivatives = [value for value, _ in more], [derivative for _, derivative in more]
+    """Return f(theta, ...) and its derivatives by theta on a first axis; of values that depend on it."""
+    values = [value for value, _ in values_and_derivatives]
+    derivatives = [derivative for _, derivative in values_and_derivatives]
+    # not `jax.jacfwd`: tables come with derivatives of their own, and the value is needed, too
     value, tangent = jax.linearize(f, theta, *values)
     return value, jax.vmap(tangent)(jnp.eye(len(theta)), *derivatives)
 
@@ -137,8 +143,8 @@ def f_with_derivatives(
 
 def of_frames(tables: Tables, frames: int, first: int, T: int) -> Tables:
     """Return the tables of T frames; past the end the last frame is repeated, where there are no data."""
-    some = np.minimum(np.arange(first, first + T), frames - 1)
-    return jax.tree.map(lambda values: np.ascontiguousarray(values[..., some]), tables)
+    numbers = np.minimum(np.arange(first, first + T), frames - 1)
+    return jax.tree.map(lambda values: np.ascontiguousarray(values[..., numbers]), tables)
 
 
 def at_times(tables: Tables, time: Float[np.ndarray, " n"], t: Float[np.ndarray, " m"]) -> Tables:
@@ -170,8 +176,8 @@ def rates_of_splines(
 ) -> dict[str, RateCurve]:
     """Return the rate [1/s] of a model of free form at the selected frames: its `rates`."""
     model, t = point.problem.model, positive_times(time, frame_spacing(time))[slice(*frames)]
-    place, basis = model.places[model.of], model.form.basis(t)
-    return {model.of: RateCurve(t, point.theta[place] @ basis, basis, model.names[place])}
+    place, basis = model.places[model.curve], model.form.basis(t)
+    return {model.curve: RateCurve(t, point.theta[place] @ basis, basis, model.names[place])}
 
 
 class SeparableTables(NamedTuple):
@@ -196,18 +202,18 @@ class SeparableColumns:
     def shared(self, sub_block: SubBlock) -> Sides:
         return sides_of(self.tables.rows, self.tables.columns, sub_block)
 
-    def of_bin(self, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> list[Array]:
+    def of_bin(self, sides: Sides, pairs: BinPairs, measured: Bool[Array, "R S"]) -> list[Array]:
         bin, theta = self.tables.bins.some(pairs.bin), self.tables.theta
-        f, derivatives = f_with_derivatives(self.model, theta, *sides, bin, known.shape)
+        f, derivatives = f_with_derivatives(self.model, theta, *sides, bin, measured.shape)
         return [f[None], derivatives]
 
 
 class SeparableAtPoints(SeparableColumns):
-    def of_bin(self, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> list[Array]:
+    def of_bin(self, sides: Sides, pairs: BinPairs, measured: Bool[Array, "R S"]) -> list[Array]:
         bin = self.tables.bins.some(pairs.bin)
 
         def at_point(theta: Array, t1: Tables, t2: Tables) -> Array:
-            return jnp.where(known, f_of(self.model, theta, t1, t2, bin, known.shape), 0.0)
+            return jnp.where(measured, f_of(self.model, theta, t1, t2, bin, measured.shape), 0.0)
 
         return [jax.vmap(at_point)(self.tables.theta, *sides)]
 
@@ -251,18 +257,18 @@ def separable_kernel(
 
     def add(sums: tuple[Array, Array], sides: Sides, pairs: BinPairs) -> tuple[Array, Array]:
         b, w_i, w_j, shape = pairs.bin, pairs.w_i, pairs.w_j, pairs.c2.shape
-        known = jnp.isfinite(pairs.c2) & pairs.sub_block.counted
+        measured = jnp.isfinite(pairs.c2) & pairs.sub_block.counted
         y = pairs.c2.astype(float) - 1
-        values = jnp.concatenate(columns.of_bin(sides, pairs, known))
+        values = jnp.concatenate(columns.of_bin(sides, pairs, measured))
         X = jnp.concatenate([jnp.ones((1, *shape)), y[None], values])
         root = jnp.sqrt(w_i)[:, None] * jnp.sqrt(w_j)
         if loss == "linear":
-            row = jnp.zeros(5).at[4].set(jnp.sum(known, dtype=jnp.int32).astype(float))
+            row = jnp.zeros(5).at[4].set(jnp.sum(measured, dtype=jnp.int32).astype(float))
         else:
             r = y - linear_params[b, 0] - linear_params[b, 1] * values[0]
-            weight, row = robust_terms(loss, scale, known, r, w_i, w_j)
+            weight, row = robust_terms(loss, scale, measured, r, w_i, w_j)
             root = root * jnp.sqrt(weight)
-        X = lax.optimization_barrier(jnp.where(known, X * root, 0.0).reshape(m, known.size))
+        X = lax.optimization_barrier(jnp.where(measured, X * root, 0.0).reshape(m, measured.size))
         return pairs.add_to(sums[0], X @ X.T), pairs.add_to(sums[1], row)
 
     start = jnp.zeros((len(block.c2), m, m)), jnp.zeros((len(block.c2), 5))
@@ -285,9 +291,8 @@ def _sums(
 ) -> list[np.ndarray]:
     padded = np.stack([block.padded(values) for values in linear_params.T], axis=1)
     arguments = *_arguments(point, block, point.theta, (point.tables, point.derivatives)), padded
-    family = SeparableFamily(point.problem.model)
     scale = point.problem.loss_scale
-    return computed(separable_kernel, *arguments, scale, family=family, loss=loss)
+    return computed(separable_kernel, *arguments, scale, family=point.family, loss=loss)
 
 
 def gram(
@@ -313,8 +318,7 @@ def wide_gram(
     points: Sequence[SeparablePoint], block: Block, data: DataSums | None
 ) -> tuple[Gram, DataSums]:
     arguments = *_arguments(points[0], block, *_of_points(points)), *known_sums(block, data)
-    family = SeparableFamily(points[0].problem.model)
-    return of_bins(block, *computed(wide_kernel, *arguments, family=family))
+    return of_bins(block, *computed(wide_kernel, *arguments, family=points[0].family))
 
 
 def _of_points(points: Sequence[SeparablePoint]) -> tuple[np.ndarray, Tables]:
@@ -332,8 +336,7 @@ def tile_grams(
     if work.columns is not GramColumns.DERIVATIVES:
         (theta, tables), columns = _of_points(points), len(points) + 2
     frames = AtFrames(tables, theta, bin_argument(first.problem, block.q, block.phi))
-    family = SeparableFamily(first.problem.model)
-    return grams_of_tiles(family, frames, columns, first.problem, first.min_lag, work)
+    return grams_of_tiles(first.family, frames, columns, first.problem, first.min_lag, work)
 
 
 def cell_sums(
@@ -342,12 +345,8 @@ def cell_sums(
     cell: Int[np.ndarray, "T T"],
     sums: Float[np.ndarray, "padded cell m"],
 ) -> Float[np.ndarray, "padded cell m"]:
-    arguments = (
-        *_arguments(point, block, point.theta, (point.tables, point.derivatives)),
-        cell,
-        sums,
-    )
-    return computed(cells_kernel, *arguments, family=SeparableFamily(point.problem.model))[0]
+    arguments = _arguments(point, block, point.theta, (point.tables, point.derivatives))
+    return computed(cells_kernel, *arguments, cell, sums, family=point.family)[0]
 
 
 def pair_times(problem: Problem, time: np.ndarray) -> PairTimes:
@@ -398,13 +397,13 @@ def _evaluated(
     if one_time.any():  # any other pair instead
         t1, t2 = (np.where(one_time, time[n], t) for n, t in ((0, t1), (1, t2)))
     model, slopes = point.problem.model, rows > 1
-    for some, sides in _parts(tables, time, t1, t2):
-        into = values_of_bins[:, :, some]
+    for places, sides in _parts(tables, time, t1, t2):
+        values_of_part = values_of_bins[:, :, places]
         for b, bin in enumerate(zip(q, phi, strict=True)):
             of_bin = point.theta, *sides, bin_argument(point.problem, *bin)
             with float64_on_cpu():
                 values = np.asarray(_values(*of_bin, model=model, slopes=slopes))
-            into[b] = values[:, : into.shape[2]]
+            values_of_part[b] = values[:, : values_of_part.shape[2]]
     values_of_bins[:, :, one_time.ravel()] = np.eye(rows, 1)
     return values_of_bins.reshape(len(q), rows, *shape)
 
@@ -413,14 +412,17 @@ def _parts(
     tables: Tables, time: np.ndarray, t1: np.ndarray, t2: np.ndarray
 ) -> Iterator[tuple[slice, list[Tables]]]:
     """Yield parts of all times, of one of two sizes, with the tables at the earlier and the later ones."""
-    both = np.broadcast_arrays(np.minimum(t1, t2), np.maximum(t1, t2))
-    first, second = (times.ravel() for times in both)
-    size = MANY_TIMES if first.size > 16 * FEW_TIMES else FEW_TIMES
+    ordered = np.broadcast_arrays(np.minimum(t1, t2), np.maximum(t1, t2))
+    earlier, later = (times.ravel() for times in ordered)
+    size = MANY_TIMES if earlier.size > 16 * FEW_TIMES else FEW_TIMES
 
-    for n in range(0, first.size, size):
+    for n in range(0, earlier.size, size):
         # the last one is repeated
-        some = np.minimum(np.arange(n, n + size), first.size - 1)
-        yield slice(n, n + size), [at_times(tables, time, times[some]) for times in (first, second)]
+        numbers = np.minimum(np.arange(n, n + size), earlier.size - 1)
+        yield (
+            slice(n, n + size),
+            [at_times(tables, time, times[numbers]) for times in (earlier, later)],
+        )
 
 
 @plain_kernel("model", "slopes")

@@ -146,6 +146,7 @@ class TransportFamily:
         return DTYPES[self.precision]
 
     def waves(self, s: Array, rows: Array, columns: Array) -> Waves:
+        # rounded after float64 sines: s·G of many turns has no accurate sine in float32
         pairs = [sin_cos(s[:, None] * G[None, :]) for G in (rows[-2], columns[-2])]
         rounded = [tuple(values.astype(self.dtype) for values in pair) for pair in pairs]
         return Waves(*lax.optimization_barrier(rounded))
@@ -157,16 +158,17 @@ class TransportFamily:
         dG, sign = strain(self.convention, G)
         fields = E, *(field.astype(self.dtype) for field in (dG, sign, 1 / dG))
         before, behind = rows[-2], columns[-2]
+        # below 0 where the ranges of G overlap, and some ΔG may be 0
         apart = jnp.maximum(behind.min() - before.max(), before.min() - behind.max())
         E, dG, sign, inverse = lax.optimization_barrier(fields)
         return Sides(rows, columns, E, dG, sign, inverse, apart)
 
     def fields(
-        self, s: Array, trig: Waves, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]
+        self, s: Array, trig: Waves, sides: Sides, pairs: BinPairs, measured: Bool[Array, "R S"]
     ) -> tuple[Float[Array, "R S"], Float[Array, "R S"]]:
         """Return f and v, 0 where a pair does not count; the series near x = 0 only where that is near."""
         if not self.shear:
-            f = jnp.where(known, unsheared(self.convention, sides.E), 0)
+            f = jnp.where(measured, unsheared(self.convention, sides.E), 0)
             return f, f
         between, s, E = trig.between(pairs.bin, pairs.sub_block), s[pairs.bin], sides.E
 
@@ -179,7 +181,7 @@ class TransportFamily:
             f, v = sheared(self.shear, self.convention, E, of_wave, far=far)
             if self.convention is not Convention.PHYSICAL:
                 v = v * sides.sign
-            return jnp.where(known, f, 0), jnp.where(known, v, 0)
+            return jnp.where(measured, f, 0), jnp.where(measured, v, 0)
 
         is_far = sides.nearest * jnp.abs(s) >= nearest_far(self.shear)
         return lax.cond(is_far, lambda: of_bin(far=True), lambda: of_bin(far=False))
@@ -204,7 +206,7 @@ class SeveralThetas:
     def __init__(self, family: TransportFamily, tables: TransportTables) -> None:
         self.family, self.k = family, tables.k
         self.s, self.rows, self.columns = (
-            jnp.asarray(part) for part in (tables.s, tables.rows, tables.columns)
+            jnp.asarray(array) for array in (tables.s, tables.rows, tables.columns)
         )
         self.trig = jax.vmap(family.waves)(self.s, self.rows, self.columns)
 
@@ -213,22 +215,22 @@ class SeveralThetas:
             *sub_block.cut(self.rows, self.columns)
         )
 
-    def of_bin(self, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> list[Array]:
+    def of_bin(self, sides: Sides, pairs: BinPairs, measured: Bool[Array, "R S"]) -> list[Array]:
         shear, convention = self.family.shear, self.family.convention
         if not shear:
-            return [jnp.where(known, unsheared(convention, sides.E), 0)]
+            return [jnp.where(measured, unsheared(convention, sides.E), 0)]
         scale = self.s[:, pairs.bin, None, None]
         x, sine = scale * sides.strain, self.trig.between(pairs.bin, pairs.sub_block)[0]
         if convention is Convention.PHYSICAL and shear is Shear.LINEAR:
             far = sine * sides.inverse * (1 / scale)
             sinc = jnp.where(jnp.abs(x) < _NEAR, 1 - x * x / 6, far)
-            return [jnp.where(known, sides.E * sinc * sinc, 0)]
-        return [jnp.where(known, sheared(shear, convention, sides.E, wave(x))[0], 0)]
+            return [jnp.where(measured, sides.E * sinc * sinc, 0)]
+        return [jnp.where(measured, sheared(shear, convention, sides.E, wave(x))[0], 0)]
 
     def shared_at_one(self, sub_block: SubBlock) -> tuple[Array, Waves, Sides]:
         """Return s, waves and sides of the theta whose turn it is."""
         waves, rows, columns = jax.tree.map(
-            lambda part: lax.dynamic_index_in_dim(part, sub_block.point, keepdims=False),
+            lambda of_thetas: lax.dynamic_index_in_dim(of_thetas, sub_block.point, keepdims=False),
             (self.trig, self.rows, self.columns),
         )
         s, sides_of = self.s[sub_block.point], self.family.sides
@@ -251,13 +253,13 @@ class Terms:
 
     def __init__(self, family: TransportFamily, tables: TransportTables) -> None:
         self.family, self.tables = family, tables
-        s, rows, columns = (jnp.asarray(part) for part in (tables.s, tables.rows, tables.columns))
+        s, rows, columns = (jnp.asarray(array) for array in (tables.s, tables.rows, tables.columns))
         self.s, self.trig = s, family.waves(s, rows, columns)
         C = slice(1, 1 + family.diffusion)
         self.groups = [C, slice(C.stop, len(rows) - 1)] if family.shear else [C]
         """The tables with which f, and under shear v, make derivatives: phi0 goes with G."""
-        each = range(len(self.groups))
-        self.products_of = [(a, b) for a in each for b in each[a:]]
+        fields = range(len(self.groups))
+        self.products_of = [(a, b) for a in fields for b in fields[a:]]
         self.multiplied = [
             self.groups[b] if a else slice(0, self.groups[b].stop) for a, b in self.products_of
         ]
@@ -267,19 +269,19 @@ class Terms:
         rows, columns = jnp.asarray(self.tables.rows), jnp.asarray(self.tables.columns)
         return self.family.sides(sub_block, self.tables.k, *sub_block.cut(rows, columns))
 
-    def of_bin(self, sides: Sides, pairs: BinPairs, known: Bool[Array, "R S"]) -> list[Array]:
+    def of_bin(self, sides: Sides, pairs: BinPairs, measured: Bool[Array, "R S"]) -> list[Array]:
         f, v = self.fields(sides, pairs, jnp.isfinite(sides.E))
         change = sides.columns[:, None, :] - sides.rows[:, :, None]
         C, *of_shear = self.groups
         columns = [f[None], -self.tables.k * f * change[C]]
         for G in of_shear:
-            s, ds = (jnp.asarray(part)[pairs.bin] for part in (self.tables.s, self.tables.ds))
+            s, ds = (jnp.asarray(scale)[pairs.bin] for scale in (self.tables.s, self.tables.ds))
             scales = jnp.stack([*[s] * (G.stop - G.start - 1), ds])
             columns.append(scales[:, None, None] * v * change[G])
         return columns
 
-    def fields(self, sides: Sides, pairs: BinPairs, known: Array) -> tuple[Array, Array]:
-        return self.family.fields(self.s, self.trig, sides, pairs, known)
+    def fields(self, sides: Sides, pairs: BinPairs, measured: Array) -> tuple[Array, Array]:
+        return self.family.fields(self.s, self.trig, sides, pairs, measured)
 
     def zero(self, c2: Any) -> BlockSums:
         bins, T, _ = c2.shape
@@ -289,9 +291,8 @@ class Terms:
 
     def products(self, f: Array, v: Array, y: Array) -> tuple[list[Array], list[Array]]:
         single = [f, v][: len(self.groups)]
-        return [single[a] * single[b] for a, b in self.products_of] + [
-            a * y for a in single
-        ], single
+        products = [single[a] * single[b] for a, b in self.products_of]
+        return [*products, *(field * y for field in single)], single
 
     def added(
         self, sums: BlockSums, fields: list[Array], sides: Sides, pairs: BinPairs
@@ -320,35 +321,35 @@ class Terms:
         """Return Xᵀ W X over the columns 1, y - 1, f, ∂f/∂theta from the sums."""
         tables, groups = self.tables, self.groups
         rows, columns, s = tables.rows[:-1], tables.columns[:-1], tables.s
-        to = [-jnp.ones((len(s), groups[0].stop - groups[0].start)) * tables.k]
+        factors = [-jnp.ones((len(s), groups[0].stop - groups[0].start)) * tables.k]
         for G in groups[1:]:
-            to.append(jnp.stack([*[s] * (G.stop - G.start - 1), tables.ds], axis=1))
+            factors.append(jnp.stack([*[s] * (G.stop - G.start - 1), tables.ds], axis=1))
         blocks = {}
         for n, ((a, b), among) in enumerate(zip(self.products_of, self.multiplied, strict=True)):
             # Σ w F (u_j - u_i)(v_j - v_i) for every u, v of the tables
             mixed, U, V = sums.by_tables[n], rows[among], columns[among]
             at_i = jnp.einsum("si,ui,vi->suv", sums.by_row[:, n], U, U)
             at_j = jnp.einsum("sj,uj,vj->suv", sums.by_column[:, n], V, V)
-            both = at_i + at_j - mixed - mixed.transpose(0, 2, 1)
-            both = both if a else both[:, groups[a], groups[b]]
-            blocks[a, b] = both * to[a][:, :, None] * to[b][:, None, :]
+            of_pairs = at_i + at_j - mixed - mixed.transpose(0, 2, 1)
+            of_pairs = of_pairs if a else of_pairs[:, groups[a], groups[b]]
+            blocks[a, b] = of_pairs * factors[a][:, :, None] * factors[b][:, None, :]
             blocks[b, a] = blocks[a, b].transpose(0, 2, 1) if a < b else blocks[a, b]
-        each = range(len(groups))
-        gradient = jnp.block([[blocks[a, b] for b in each] for a in each])
+        fields = range(len(groups))
+        gradient = jnp.block([[blocks[a, b] for b in fields] for a in fields])
         at_i = jnp.einsum("sfi,ui->sfu", sums.by_row, rows)
-        first = jnp.einsum("sfj,uj->sfu", sums.by_column, columns) - at_i
-        ff, fy, alone = 0, len(self.multiplied), len(self.multiplied) + len(groups)
+        by_tables = jnp.einsum("sfj,uj->sfu", sums.by_column, columns) - at_i
+        ff, fy, of_field = 0, len(self.multiplied), len(self.multiplied) + len(groups)
         f = sums.by_row.sum(2)
 
         def with_gradient(start: int) -> Array:
-            parts = [first[:, start + a, group] for a, group in enumerate(groups)]
-            return jnp.concatenate(parts, axis=1) * jnp.concatenate(to, axis=1)
+            parts = [by_tables[:, start + a, group] for a, group in enumerate(groups)]
+            return jnp.concatenate(parts, axis=1) * jnp.concatenate(factors, axis=1)
 
         w, wy, wyy = (data[:, n] for n in range(3))
-        wf, wfy, wff = (f[:, n] for n in (alone, fy, ff))
+        wf, wfy, wff = (f[:, n] for n in (of_field, fy, ff))
         lines = (w, wy, wf), (wy, wyy, wfy), (wf, wfy, wff)
         head = jnp.stack([jnp.stack(line, axis=1) for line in lines], axis=1)
-        border = jnp.stack([with_gradient(alone), with_gradient(fy), with_gradient(ff)], axis=1)
+        border = jnp.stack([with_gradient(of_field), with_gradient(fy), with_gradient(ff)], axis=1)
         return jnp.block([[head, border], [border.transpose(0, 2, 1), gradient]])
 
 
@@ -356,7 +357,7 @@ def centred(rows: Any, i: Any, j: Any) -> tuple[Any, Any]:
     """Return tables at frames i and j (the last where past the end) around one origin, but for the 1."""
     at_i, at_j = (rows.take(frames, axis=-1, mode="clip") for frames in (i, j))
     origin = 0.5 * (at_i[..., len(i) // 2] + at_j[..., len(j) // 2])
-    if rows.shape[-2] > 2:
+    if rows.shape[-2] > 2:  # with derivatives, whose first table is the 1
         origin = origin * (np.arange(len(rows)) > 0)
     return at_i - origin[..., None], at_j - origin[..., None]
 
@@ -375,8 +376,8 @@ def gram_kernel(
 
     def add(sums: BlockSums, sides: Sides, pairs: BinPairs) -> BlockSums:
         y = pairs.c2.astype(family.dtype)
-        known = jnp.isfinite(y + sides.E)
-        f, v = lax.optimization_barrier(terms.fields(sides, pairs, known))
+        measured = jnp.isfinite(y + sides.E)  # E is NaN where a pair is too close
+        f, v = lax.optimization_barrier(terms.fields(sides, pairs, measured))
         y = jnp.where(jnp.isfinite(y), y - 1, 0)
         products, single = terms.products(f, v, y)
         return terms.added(sums, lax.optimization_barrier(products) + single, sides, pairs)
@@ -407,29 +408,33 @@ def robust_kernel(
     def add(
         sums: tuple[BlockSums, Array], sides: Sides, pairs: BinPairs
     ) -> tuple[BlockSums, Array]:
-        of_f, alone = sums
-        b, known = pairs.bin, jnp.isfinite(pairs.c2) & pairs.sub_block.counted
-        f, v = lax.optimization_barrier(terms.fields(sides, pairs, known))
-        y = jnp.where(known, pairs.c2.astype(family.dtype) - 1, 0)
+        of_f, sums_without_f = sums
+        b, measured = pairs.bin, jnp.isfinite(pairs.c2) & pairs.sub_block.counted
+        f, v = lax.optimization_barrier(terms.fields(sides, pairs, measured))
+        y = jnp.where(measured, pairs.c2.astype(family.dtype) - 1, 0)
         r = y - offset[b] - contrast[b] * f
-        weight, row = robust_terms(loss, scale, known, r, pairs.w_i, pairs.w_j)
+        weight, row = robust_terms(loss, scale, measured, r, pairs.w_i, pairs.w_j)
         weight, y = lax.optimization_barrier((weight, y))
         products, single = terms.products(f, v, y)
         products = lax.optimization_barrier([weight * F for F in products + single])
-        alone = pairs.add_to(alone, jnp.append(of_data(weight, y, pairs), row))
-        return terms.added(of_f, products, sides, pairs), alone
+        sums_without_f = pairs.add_to(sums_without_f, jnp.append(of_data(weight, y, pairs), row))
+        return terms.added(of_f, products, sides, pairs), sums_without_f
 
-    def add_without_f(alone: Array, counted: Bool[Array, "R S"], pairs: BinPairs) -> Array:
-        known = jnp.isfinite(pairs.c2) & counted
-        y = jnp.where(known, pairs.c2.astype(family.dtype) - 1, 0)
-        weight, row = robust_terms(loss, scale, known, y - offset[pairs.bin], pairs.w_i, pairs.w_j)
-        return pairs.add_to(alone, jnp.append(of_data(weight, y, pairs), row))
+    def add_without_f(sums_without_f: Array, counted: Bool[Array, "R S"], pairs: BinPairs) -> Array:
+        measured = jnp.isfinite(pairs.c2) & counted
+        y = jnp.where(measured, pairs.c2.astype(family.dtype) - 1, 0)
+        weight, row = robust_terms(
+            loss, scale, measured, y - offset[pairs.bin], pairs.w_i, pairs.w_j
+        )
+        return pairs.add_to(sums_without_f, jnp.append(of_data(weight, y, pairs), row))
 
     start = terms.zero(block.c2), jnp.zeros((len(block.c2), 8))
-    of_f, alone = block.summed((0, block.n_active), start, terms.shared, add)
+    of_f, sums_without_f = block.summed((0, block.n_active), start, terms.shared, add)
     decayed = block.n_active, block.n_total
-    alone = block.summed(decayed, alone, lambda sub_block: sub_block.counted, add_without_f)
-    return terms.assembled(of_f, alone[:, :3]), alone[:, 3:]
+    sums_without_f = block.summed(
+        decayed, sums_without_f, lambda sub_block: sub_block.counted, add_without_f
+    )
+    return terms.assembled(of_f, sums_without_f[:, :3]), sums_without_f[:, 3:]
 
 
 @kernel("family", counted="candidates")
@@ -446,8 +451,8 @@ def candidates_kernel(
     def add(sums: Array, shared: tuple[Array, Waves, Sides], pairs: BinPairs) -> Array:
         s, trig, sides = shared
         y = pairs.c2.astype(family.dtype)
-        known = jnp.isfinite(y + sides.E)
-        f = lax.optimization_barrier(family.fields(s, trig, sides, pairs, known)[0])
+        measured = jnp.isfinite(y + sides.E)
+        f = lax.optimization_barrier(family.fields(s, trig, sides, pairs, measured)[0])
         y = jnp.where(jnp.isfinite(y), y - 1, 0)
         by_row = [(F @ pairs.w_j.astype(F.dtype)).astype(jnp.float64) for F in (f, f * f, f * y)]
         return pairs.add_to(sums, jnp.stack(by_row) @ pairs.w_i, pairs.sub_block.point)
@@ -512,6 +517,7 @@ def robust_gram(point: TransportPoint, block: Block, linear_params: LinearParams
 
 def candidate_grams(points: Sequence[TransportPoint], block: Block) -> Gram:
     n_points, bins, family = len(points), len(block.q), _family(points[0].problem, mixed=True)
+    # only n_points of them are evaluated
     points = [*points, *[points[-1]] * (MAX_CANDIDATES - n_points)]
     arguments = *_arguments_of_points(points, block), n_points
     moments, pairs = computed(candidates_kernel, *arguments, family=family)
@@ -530,9 +536,9 @@ def tile_grams(
 ) -> list[tuple[Gram, Float[np.ndarray, "bin 4"]]]:
     first, block = points[0], work.blocks[0]
     derivatives = work.columns is GramColumns.DERIVATIVES
-    problem, scales = first.problem, [at.scales(block.q, block.phi) for at in points]
+    problem, scales = first.problem, [point.scales(block.q, block.phi) for point in points]
     mixed = work.columns is not GramColumns.CHANGES and work.linear_params is None
-    rows = first.rows if derivatives else np.array([at.rows[-2:] for at in points])
+    rows = first.rows if derivatives else np.array([point.rows[-2:] for point in points])
     s, ds = np.stack([of_point.s for of_point in scales], axis=1), scales[0].ds[:, None]
     columns = 2 + (1 + problem.model.size if derivatives else len(points))
     frames = AtFrames(rows, scales[0].k[0], (s, ds))

@@ -76,10 +76,10 @@ def point_of_rates(
 ) -> TransportPoint:
     """Return a point, for f alone, at which J [Å²/s] and gamma_dot [1/s] have these values."""
     theta = problem.model.with_parts(np.ones(problem.model.size), phi0=phi0)
-    at = point(problem, theta, time)
+    constant = point(problem, theta, time)
     steps = time_steps(problem.convention, time)
-    both = np.stack([rates.get("gamma_dot", np.zeros_like(time)), rates["J"]])
-    return replace(at, rows=integrated(both, steps))
+    rows = np.stack([rates.get("gamma_dot", np.zeros_like(time)), rates["J"]])
+    return replace(constant, rows=integrated(rows, steps))
 
 
 def rates(point: TransportPoint, time: Times, frames: tuple[int, int]) -> dict[str, RateCurve]:
@@ -104,20 +104,20 @@ def rates_of_draws(
     thetas: Float[np.ndarray, "draw p"],
     time: Times,
     frames: tuple[int, int],
-    at: Int[np.ndarray, " at"],
+    numbers: Int[np.ndarray, " at"],
 ) -> dict[str, Float[np.ndarray, "draw at"]]:
     """Return the values of `rates` of many thetas, at the selected frames of numbers `at`."""
     window, spacing = slice(*frames), frame_spacing(time, problem.convention)
     t = positive_times(time, spacing)[window]
-    values = {name: _values(problem, name, t[at], thetas) for name in problem.model.rates}
+    values = {name: _values(problem, name, t[numbers], thetas) for name in problem.model.rates}
     if not problem.model.shear:
         return values
     unit = spacing if problem.convention is Convention.HOMODYNE else 1.0
     steps = time_steps(problem.convention, time[window]) * unit
-    strain = np.empty((len(thetas), len(at)))
+    strain = np.empty((len(thetas), len(numbers)))
     for n in range(0, len(thetas), DRAWS_AT_ONCE):
         shear_rate = _values(problem, "gamma_dot", t, thetas[n : n + DRAWS_AT_ONCE])
-        strain[n : n + DRAWS_AT_ONCE] = integrated(shear_rate, steps)[:, at]
+        strain[n : n + DRAWS_AT_ONCE] = integrated(shear_rate, steps)[:, numbers]
     return values | {"strain": strain}
 
 
@@ -142,11 +142,11 @@ def f_at(
     problem, scales = point.problem, point.scales(q, phi)
     dG, dC = rows.reshape(len(rows), -1)
     family = {"shear": problem.model.shear, "convention": problem.convention}
-    f, some = np.empty((len(q), dC.size)), max(AT_ONCE // len(q), 1)
+    f, size = np.empty((len(q), dC.size)), max(AT_ONCE // len(q), 1)
     with np.errstate(divide="ignore", invalid="ignore"):  # 1/x at x = 0, where series are taken
-        for n in range(0, dC.size, some):
-            changes = np.abs(dC[n : n + some]), dG[n : n + some]
-            f[:, n : n + some] = f_between(*changes, scales.k[:, None], scales.s[:, None], **family)
+        for n in range(0, dC.size, size):
+            changes = np.abs(dC[n : n + size]), dG[n : n + size]
+            f[:, n : n + size] = f_between(*changes, scales.k[:, None], scales.s[:, None], **family)
     return f.reshape(len(q), *rows.shape[1:])
 
 

@@ -40,6 +40,7 @@ def in_function(model: str, function: Callable[..., Any]) -> Iterator[None]:
         raise
     except Exception as e:  # a user's function may raise anything
         traced = "JAX traces the function without values: use"
+        # what JAX adds to the words of an IndexError names its own internals
         first = (str(e).splitlines() or [""])[0].partition(" (normalize_indices")[0]
         if isinstance(e, jax.errors.TracerBoolConversionError):
             advice = (
@@ -59,7 +60,7 @@ def line_of(function: Callable[..., Any], error: Exception | None = None) -> str
     if code is None:
         return repr(function)
     stack = [] if error is None else traceback.extract_tb(error.__traceback__)
-    lines = [at.lineno for at in stack if at.filename == code.co_filename]
+    lines = [frame.lineno for frame in stack if frame.filename == code.co_filename]
     where = Path(code.co_filename).name
     return f"{where} line {lines[-1] if lines else code.co_firstlineno}"
 
@@ -79,8 +80,8 @@ def check_separable(model: SeparableModel, frames: int) -> bool:
             return checked(model.name, model.f)(theta, t1, t2, Bin(q, phi, 1.0))
 
         t1, t2 = (
-            jax.tree.map(lambda _, at=at: jax.ShapeDtypeStruct(at, float), tables)
-            for at in ((3, 1), (1, 2))
+            jax.tree.map(lambda _, shape=shape: jax.ShapeDtypeStruct(shape, float), tables)
+            for shape in ((3, 1), (1, 2))
         )
         number = jax.ShapeDtypeStruct((), float)
         with in_function(model.name, model.f):
@@ -100,7 +101,7 @@ def check_finite(
     everywhere: bool = False,
 ) -> None:  # fmt: skip
     """Raise OptionError where f or a derivative is not a number between the first frame used and others."""
-    model, at = problem.model, separable_point(problem, theta, time)
+    model, point = problem.model, separable_point(problem, theta, time)
     step = max(1, MANY_TIMES // len(frames)) if everywhere else 1
     later = np.searchsorted(frames, frames + problem.min_lag)
     shortest = np.stack([frames, frames[np.minimum(later, len(frames) - 1)]])
@@ -108,7 +109,7 @@ def check_finite(
         rows = np.broadcast_arrays(frames[first : first + step, None], frames)
         i, j = np.concatenate([np.reshape(rows, (2, -1)), shortest[:, : 0 if first else None]], 1)
         t1, t2 = time[i[j - i >= problem.min_lag]], time[j[j - i >= problem.min_lag]]
-        f, derivatives = f_and_derivatives_at(at, time, q, phi, t1, t2)
+        f, derivatives = f_and_derivatives_at(point, time, q, phi, t1, t2)
         values = np.concatenate([f[:, None], derivatives], axis=1)
         for b, which, n in np.argwhere(~np.isfinite(values)):
             where = f"t1 = {t1[n]:g} s, t2 = {t2[n]:g} s, q = {q[b]:g} 1/Å, φ = {phi[b]:g}°"
@@ -119,17 +120,19 @@ def not_finite(
     model: UserDefined, function: Callable[..., Any], what: str, which: int,
     value: float, where: str, theta: np.ndarray,
 ) -> OptionError:  # fmt: skip
-    by = "" if which == 0 else f"the derivative of {what} with respect to {model.names[which - 1]}"
-    at = ", ".join(f"{name} = {x:.6g}" for name, x in zip(model.names, theta, strict=True))
+    value_of = what
+    if which:
+        value_of = f"the derivative of {what} with respect to {model.names[which - 1]}"
+    parameters = ", ".join(f"{name} = {x:.6g}" for name, x in zip(model.names, theta, strict=True))
     return OptionError(
-        f"model {model.name!r}, {line_of(function)}: {by or what} is {value} at {where} with {at}: give "
-        f"other initial values, or keep {what} finite there"
+        f"model {model.name!r}, {line_of(function)}: {value_of} is {value} at {where} with "
+        f"{parameters}: give other initial values, or keep {what} finite there"
     )
 
 
 def require_real(model: str, function: Callable[..., Any], values: Any) -> None:
     """Raise OptionError where a function returned anything but arrays of real numbers, perhaps nested."""
-    for value in jax.tree.leaves(values, is_leaf=lambda one: one is None):
+    for value in jax.tree.leaves(values, is_leaf=lambda leaf: leaf is None):
         dtype = getattr(value, "dtype", None)
         if dtype is None or not jnp.issubdtype(dtype, jnp.number) or jnp.iscomplexobj(value):
             gave = f"a {type(value).__name__}" if dtype is None else f"values of type {dtype}"

@@ -25,9 +25,9 @@ _MODEL = (
 
 def cores() -> int:
     """Return the processors this process may use: of its affinity, its batch job and its cgroups."""
-    asked = [os.environ.get(name, "") for name in _PROCESSORS_OF_JOB]
+    of_jobs = [os.environ.get(name, "") for name in _PROCESSORS_OF_JOB]
     limits = [len(os.sched_getaffinity(0))]
-    limits += [int(number) for number in asked if number.isdecimal() and int(number)]
+    limits += [int(number) for number in of_jobs if number.isdecimal() and int(number)]
     if quota := cpu_quota():
         limits.append(math.ceil(quota))
     return max(1, min(limits))

@@ -74,9 +74,8 @@ def model_of_digest(name: str, digest: str) -> Model | None:
     candidates = [models[name] for models in (importable_models(), USER_DEFINED) if name in models]
     with suppress(OptionError):
         candidates += [model_named(name)] if not candidates else []
-    return next(
-        (now for model in candidates if (now := _of_scans(model).current()).digest == digest), None
-    )
+    current = (_of_scans(model).current() for model in candidates)
+    return next((model for model in current if model.digest == digest), None)
 
 
 def as_model(model: object) -> Model | ResidualModel:
@@ -110,9 +109,9 @@ def scan_model(model: object) -> Model:
 def model_named(name: str) -> Model:
     """Return the model of that name; raises OptionError with the nearest name."""
     every = {**USER_DEFINED, **importable_models()}
-    models = {key: of for key, of in every.items() if key in BUILT_IN or key not in AMBIGUOUS}
-    if name not in models and (made := parsed(name, models)) is not None:
-        return made
+    models = {key: m for key, m in every.items() if key in BUILT_IN or key not in AMBIGUOUS}
+    if name not in models and (combination := parsed(name, models)) is not None:
+        return combination
     if name not in models:
         raise unknown_model(name, models)
     return _of_scans(models[name])

@@ -31,12 +31,13 @@ from homodyne_dask.models.user_defined import Bin, SeparableModel, unknown_model
 if TYPE_CHECKING:
     from homodyne_dask.request.options import FitOptions
 
-type Leaf = TransportModel | SeparableModel
+type Operand = TransportModel | SeparableModel
 FRACTION = Parameter("fraction", "", (0.0, 1.0))
 """Of the scattered intensity, that of the first of two populations."""
 FROZEN_FRACTION = "frozen_fraction"
-"""Its name where the first one is frozen: then that of the whole."""
+"""Name of the fraction in a sum with a frozen population: its share of the whole intensity."""
 TINY = 1e-300
+"""f from which √f has a slope that is a number: at 0 it is infinite, and JAX would multiply it by 0."""
 _SYMBOLS: dict[type, Literal["+", "*"]] = {ast.Add: "+", ast.Mult: "*"}
 
 
@@ -45,21 +46,21 @@ def _at_rest(theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
 
 
 FROZEN = SeparableModel("frozen", (), _at_rest, isotropic=True)
-"""What does not move, of sums alone: c2 of it has no decay."""
+"""A population that does not move. It can only be part of a sum: alone it has no decay."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CompositeModel(SeparableModel):
     symbol: Literal["+", "*"] = field(kw_only=True)
-    parts: tuple[Leaf, Leaf] = field(kw_only=True)
+    operands: tuple[Operand, Operand] = field(kw_only=True)
 
     @property
     def needs_gap(self) -> bool:
-        return any(part.needs_gap for part in self.parts)
+        return any(operand.needs_gap for operand in self.operands)
 
     @property
     def frozen(self) -> bool:
-        return self.symbol == "+" and _is_frozen(self.parts[0])
+        return self.symbol == "+" and _is_frozen(self.operands[0])
 
     @property
     def start(self) -> str:
@@ -67,59 +68,61 @@ class CompositeModel(SeparableModel):
 
     @property
     def functions(self) -> tuple[Callable[..., Any] | None, ...]:
-        made = [part.functions for part in self.parts if isinstance(part, SeparableModel)]
-        return tuple(chain(*made))
+        by_functions = (model for model in self.operands if isinstance(model, SeparableModel))
+        return tuple(chain.from_iterable(model.functions for model in by_functions))
 
     def current(self) -> Self:
-        made = composed(self.symbol, *(part.current() for part in self.parts))
-        return self if made.digest == self.digest else cast(Self, made)
+        current = composed(self.symbol, *(operand.current() for operand in self.operands))
+        return self if current.digest == self.digest else cast(Self, current)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return composed, (self.symbol, *self.parts)
+        return composed, (self.symbol, *self.operands)
 
 
 def composed(symbol: Literal["+", "*"], first: Any, second: Any) -> CompositeModel:
     """Return the sum or product of two models of scans; shared names are numbered, D0_1 and D0_2."""
-    for part in (first, second):
-        _check_part(symbol, part)
-    parts = _frozen_first(symbol, first, second)
-    leaves = [leaf for part in parts for leaf in _leaves(part) if leaf.size]
+    for operand in (first, second):
+        _check_operand(symbol, operand)
+    operands = _frozen_first(symbol, first, second)
+    leaves = [leaf for operand in operands for leaf in _leaves(operand) if leaf.size]
     parameters, laws = _numbered(leaves)
-    fractions = _fractions(symbol, parts)
-    for n, name in enumerate(fractions):
-        number = f"_{fractions[:n].count(name) + 1}" * (fractions.count(name) > 1)
-        parameters.append(replace(FRACTION, name=name + number))
-    names = [part.name for part in parts]
-    if symbol == "*":
-        names = [f"({p.name})" if getattr(p, "symbol", "") == "+" else p.name for p in parts]
+    digests = [operand.digest for operand in operands]
     return CompositeModel(
-        f" {symbol} ".join(names),
-        tuple(parameters),
-        partial(_f, symbol, parts),
-        partial(_tables, parts),
+        f" {symbol} ".join(_name_within(symbol, operand) for operand in operands),
+        (*parameters, *_fraction_parameters(_fraction_names(symbol, operands))),
+        partial(_f, symbol, operands),
+        partial(_tables, operands),
         power_laws=tuple(laws),
-        simpler=parts[1].name if _is_frozen(parts[0]) and parts[1] in leaves else "",
-        isotropic=all(part.isotropic for part in parts),
-        digest=" ".join((symbol, *(part.digest for part in parts))) * all(p.digest for p in parts),
-        ordered_times=any(part.ordered_times for part in parts),
+        simpler=operands[1].name if _is_frozen(operands[0]) and operands[1] in leaves else "",
+        isotropic=all(operand.isotropic for operand in operands),
+        # none before a fit, in which `current` takes those of user-defined operands
+        digest=" ".join((symbol, *digests)) * all(digests),
+        ordered_times=any(operand.ordered_times for operand in operands),
         symbol=symbol,
-        parts=parts,
+        operands=operands,
     )
 
 
-def _check_part(symbol: str, part: Any) -> None:
-    if not isinstance(part, TransportModel | SeparableModel) or part.splines:
+def _name_within(symbol: str, operand: Operand) -> str:
+    in_parentheses = symbol == "*" and isinstance(operand, CompositeModel) and operand.symbol == "+"
+    return f"({operand.name})" if in_parentheses else operand.name
+
+
+def _check_operand(symbol: str, operand: Any) -> None:
+    if not isinstance(operand, TransportModel | SeparableModel) or operand.splines:
         raise OptionError(
-            f"{getattr(part, 'name', part)} cannot be part of a sum or product: use a model of scans "
+            f"{getattr(operand, 'name', operand)} cannot be part of a sum or product: use a model of scans "
             f"that has formulas for its rates, such as static"
         )
-    if symbol == "+" and (part.beat is not None or getattr(part, "shear", "") == Shear.PARABOLIC):
+    if symbol == "+" and (
+        operand.beat is not None or getattr(operand, "shear", "") == Shear.PARABOLIC
+    ):
         raise OptionError(
-            f"{part.name} cannot be part of a sum: its field has a phase; use two_component or a product"
+            f"{operand.name} cannot be part of a sum: its field has a phase; use two_component or a product"
         )
 
 
-def _numbered(leaves: list[Leaf]) -> tuple[list[Parameter], list[tuple[str, str, str]]]:
+def _numbered(leaves: list[Operand]) -> tuple[list[Parameter], list[tuple[str, str, str]]]:
     count = Counter(name for leaf in leaves for name in leaf.names)
     parameters, laws = [], []
     for n, leaf in enumerate(leaves, 1):
@@ -129,21 +132,21 @@ def _numbered(leaves: list[Leaf]) -> tuple[list[Parameter], list[tuple[str, str,
     return parameters, laws
 
 
-def _leaves(model: Leaf) -> list[Leaf]:
+def _leaves(model: Operand) -> list[Operand]:
     if not isinstance(model, CompositeModel):
         return [model]
-    return [leaf for part in model.parts for leaf in _leaves(part)]
+    return [leaf for operand in model.operands for leaf in _leaves(operand)]
 
 
-def _is_frozen(part: Leaf) -> bool:
-    return isinstance(part, SeparableModel) and part.f is _at_rest
+def _is_frozen(operand: Operand) -> bool:
+    return isinstance(operand, SeparableModel) and operand.f is _at_rest
 
 
-def _frozen_first(symbol: str, first: Leaf, second: Leaf) -> tuple[Leaf, Leaf]:
-    """Return the parts of a sum with the frozen one first, whose fraction is then that of the whole field."""
+def _frozen_first(symbol: str, first: Operand, second: Operand) -> tuple[Operand, Operand]:
+    """Return the operands of a sum with the frozen one first: its fraction is that of the whole field."""
 
-    def has_frozen(part: Leaf) -> bool:
-        return part.frozen if isinstance(part, CompositeModel) else _is_frozen(part)
+    def has_frozen(operand: Operand) -> bool:
+        return operand.frozen if isinstance(operand, CompositeModel) else _is_frozen(operand)
 
     if symbol == "*" and (_is_frozen(first) or _is_frozen(second)):
         raise OptionError("frozen does not change a product: add it, as in 'frozen + brownian'")
@@ -151,86 +154,102 @@ def _frozen_first(symbol: str, first: Leaf, second: Leaf) -> tuple[Leaf, Leaf]:
         return first, second
     if has_frozen(first) and has_frozen(second):
         raise OptionError("two frozen parts are one: leave one of them out")
-    frozen, other = (first, second) if has_frozen(first) else (second, first)
+    frozen, moving = (first, second) if has_frozen(first) else (second, first)
     if isinstance(frozen, CompositeModel):
-        frozen, other = frozen.parts[0], composed("+", frozen.parts[1], other)
-    return frozen, other
+        # (frozen + A) + B is frozen + (A + B)
+        frozen, moving = frozen.operands[0], composed("+", frozen.operands[1], moving)
+    return frozen, moving
 
 
-def _fractions(symbol: str, parts: tuple[Leaf, Leaf]) -> list[str]:
-    names = [name for part in parts for name in _fractions_of(part)]
+def _fraction_names(symbol: str, operands: tuple[Operand, Operand]) -> list[str]:
+    names = [name for operand in operands for name in _fraction_names_of(operand)]
     if symbol == "+":
-        names.append(FROZEN_FRACTION if _is_frozen(parts[0]) else FRACTION.name)
+        names.append(FROZEN_FRACTION if _is_frozen(operands[0]) else FRACTION.name)
     return names
 
 
-def _fractions_of(model: Leaf) -> list[str]:
-    return _fractions(model.symbol, model.parts) if isinstance(model, CompositeModel) else []
-
-
-def _split(theta: Any, parts: tuple[Leaf, Leaf]) -> tuple[Any, Any]:
-    sums = [len(_fractions_of(part)) for part in parts]
-    xp, first = theta.__array_namespace__(), parts[0].size - sums[0]
-    last = first + parts[1].size - sums[1]
+def _fraction_names_of(model: Operand) -> list[str]:
     return (
-        xp.concatenate([theta[:first], theta[last : last + sums[0]]]),
-        xp.concatenate([theta[first:last], theta[last + sums[0] : last + sum(sums)]]),
+        _fraction_names(model.symbol, model.operands) if isinstance(model, CompositeModel) else []
     )
 
 
-def _tables(parts: tuple[Leaf, Leaf], theta: Any, time: Any) -> tuple[Any, Any]:
-    first, second = _split(theta, parts)
-    return _tables_of(parts[0], first, time), _tables_of(parts[1], second, time)
+def _fraction_parameters(names: list[str]) -> list[Parameter]:
+    numbers = [f"_{names[:n].count(name) + 1}" for n, name in enumerate(names)]
+    return [
+        replace(FRACTION, name=name + number * (names.count(name) > 1))
+        for name, number in zip(names, numbers, strict=True)
+    ]
 
 
-def _tables_of(part: Leaf, theta: Any, time: Any) -> Any:
-    if isinstance(part, SeparableModel):
-        return time if part.precompute is None else part.precompute(theta, time)
+def _split(theta: Any, operands: tuple[Operand, Operand]) -> tuple[Any, Any]:
+    """Return the theta of each operand: fractions of sums stand behind all other parameters."""
+    fractions = [len(_fraction_names_of(operand)) for operand in operands]
+    xp, middle = theta.__array_namespace__(), operands[0].size - fractions[0]
+    end = middle + operands[1].size - fractions[1]
+    return (
+        xp.concatenate([theta[:middle], theta[end : end + fractions[0]]]),
+        xp.concatenate([theta[middle:end], theta[end + fractions[0] : end + sum(fractions)]]),
+    )
+
+
+def _tables(operands: tuple[Operand, Operand], theta: Any, time: Any) -> tuple[Any, Any]:
+    theta_1, theta_2 = _split(theta, operands)
+    return _tables_of(operands[0], theta_1, time), _tables_of(operands[1], theta_2, time)
+
+
+def _tables_of(operand: Operand, theta: Any, time: Any) -> Any:
+    if isinstance(operand, SeparableModel):
+        return time if operand.precompute is None else operand.precompute(theta, time)
     xp = time.__array_namespace__()
     steps = xp.diff(time)
+    # as `positive_times`, for JAX to trace: a power of 0 s may be infinite
     t = xp.maximum(time, xp.median(steps) / 2)
     return tuple(
-        rows_of(part, Convention.PHYSICAL, theta, t, steps)[-2 if part.needs_gap else -1 :]
+        rows_of(operand, Convention.PHYSICAL, theta, t, steps)[-2 if operand.needs_gap else -1 :]
     )
 
 
-def _f(symbol: str, parts: tuple[Leaf, Leaf], theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+def _f(
+    symbol: str, operands: tuple[Operand, Operand], theta: Any, t1: Any, t2: Any, bin: Bin
+) -> Any:
     if symbol == "+":
-        return _mean_field(parts, theta, t1, t2, bin) ** 2
-    first, second = _split(theta, parts)
-    return _f_of(parts[0], first, t1[0], t2[0], bin) * _f_of(parts[1], second, t1[1], t2[1], bin)
+        return _mean_field(operands, theta, t1, t2, bin) ** 2
+    theta_1, theta_2 = _split(theta, operands)
+    f_1 = _f_of(operands[0], theta_1, t1[0], t2[0], bin)
+    return f_1 * _f_of(operands[1], theta_2, t1[1], t2[1], bin)
 
 
-def _f_of(part: Leaf, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    if isinstance(part, SeparableModel):
-        return part.f(theta, t1, t2, bin)
-    return _field(part, theta, t1, t2, bin) ** 2
+def _f_of(operand: Operand, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    if isinstance(operand, SeparableModel):
+        return operand.f(theta, t1, t2, bin)
+    return _field(operand, theta, t1, t2, bin) ** 2
 
 
-def _field(part: Leaf, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+def _field(operand: Operand, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     """Return g of f = g²; its slope where f is 0 is 0."""
     xp = theta.__array_namespace__()
-    if isinstance(part, CompositeModel) and part.symbol == "+":
-        return _mean_field(part.parts, theta, t1, t2, bin)
-    if isinstance(part, SeparableModel):
-        f = xp.asarray(part.f(theta, t1, t2, bin))
+    if isinstance(operand, CompositeModel) and operand.symbol == "+":
+        return _mean_field(operand.operands, theta, t1, t2, bin)
+    if isinstance(operand, SeparableModel):
+        f = xp.asarray(operand.f(theta, t1, t2, bin))
         positive = f > TINY
         return xp.where(positive, xp.sqrt(xp.where(positive, f, 1.0)), 0.0)
     q, phi = xp.asarray(bin.q), xp.asarray(bin.phi)
-    scales = bin_scales(part, Convention.PHYSICAL, theta, q, phi, bin.gap, 0.0)
+    scales = bin_scales(operand, Convention.PHYSICAL, theta, q, phi, bin.gap, 0.0)
     g = xp.exp(-0.5 * scales.k * (t2[-1] - t1[-1]))
-    if not part.shear:
+    if not operand.shear:
         return g
     x = scales.s * (t2[-2] - t1[-2])
-    if part.shear is Shear.PARABOLIC:
+    if operand.shear is Shear.PARABOLIC:
         return g * xp.sqrt(parabolic_factor(wave(x))[0])
     return g * xp.sinc(x / np.pi)
 
 
-def _mean_field(parts: tuple[Leaf, Leaf], theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
-    (first, second), fraction = _split(theta, parts), theta[-1]
-    field = _field(parts[0], first, t1[0], t2[0], bin)
-    return fraction * field + (1 - fraction) * _field(parts[1], second, t1[1], t2[1], bin)
+def _mean_field(operands: tuple[Operand, Operand], theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+    (theta_1, theta_2), fraction = _split(theta, operands), theta[-1]
+    g_1 = _field(operands[0], theta_1, t1[0], t2[0], bin)
+    return fraction * g_1 + (1 - fraction) * _field(operands[1], theta_2, t1[1], t2[1], bin)
 
 
 def parsed(text: str, models: Mapping[str, Parametrized]) -> CompositeModel | None:
@@ -238,9 +257,9 @@ def parsed(text: str, models: Mapping[str, Parametrized]) -> CompositeModel | No
     if not set("+*") & set(text):
         return None
 
-    def made(node: ast.AST) -> Any:
+    def model_of(node: ast.AST) -> Any:
         if isinstance(node, ast.BinOp) and type(node.op) in _SYMBOLS:
-            return composed(_SYMBOLS[type(node.op)], made(node.left), made(node.right))
+            return composed(_SYMBOLS[type(node.op)], model_of(node.left), model_of(node.right))
         if not isinstance(node, ast.Name):
             raise OptionError(
                 f"model {text!r} cannot be read: give names with + and *, such as 'static + brownian'"
@@ -250,11 +269,12 @@ def parsed(text: str, models: Mapping[str, Parametrized]) -> CompositeModel | No
         return models[node.id]
 
     try:
-        return made(ast.parse(text, mode="eval").body)
+        return model_of(ast.parse(text, mode="eval").body)
     except SyntaxError:
-        return made(ast.Pass())
+        return model_of(ast.Pass())  # neither a sum nor a name: the same sentence
 
 
+# expressions come from files and command lines: what is not listed here is refused, not evaluated
 FUNCTIONS = ("exp", "log", "log10", "sqrt", "sin", "cos", "tan", "abs")
 _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -316,29 +336,29 @@ class TiedModel(Parametrized):
         return replace(self, base=self.base.current())
 
     def _check_names(self, options: "FitOptions") -> None:
-        for what in ("initial", "fixed", "bounds", "prior", "profile"):
+        for option in ("initial", "fixed", "bounds", "prior", "profile"):
             for name, text in self.ties.expressions:
-                if name in (getattr(options, what) or ()):
+                if name in (getattr(options, option) or ()):
                     raise OptionError(
-                        f"{what}: {name} is tied to {text}: remove it from {what} or from tie"
+                        f"{option}: {name} is tied to {text}: remove it from {option} or from tie"
                     )
         super()._check_names(options)
 
 
 def with_ties(
-    model: TransportModel | SeparableModel | TiedModel, given: Mapping[str, str] | None
+    model: TransportModel | SeparableModel | TiedModel, expressions: Mapping[str, str] | None
 ) -> TransportModel | SeparableModel | TiedModel:
     """Return the model with parameters tied by expressions of others, by name; tied anew where it was."""
     base = model.untied
-    if not given:
+    if not expressions:
         return base
     if base.splines:
         raise OptionError(
             f"{base.name} has rates without a formula, which cannot be tied: leave out tie"
         )
-    for name, text in given.items():
-        _check(base, name, text)
-    ties = Ties(base.parameters, tuple(_ordered(dict(given))))
+    for name, text in expressions.items():
+        _check_tie(base, name, text)
+    ties = Ties(base.parameters, tuple(_ordered(dict(expressions))))
     if not ties.free:
         raise OptionError("tie leaves no parameter to fit: remove one of the expressions")
     names = {p.name for p in ties.free}
@@ -353,7 +373,7 @@ def with_ties(
     )
 
 
-def _check(base: Parametrized, name: str, text: str) -> None:
+def _check_tie(base: Parametrized, name: str, text: str) -> None:
     require_known(name, base.names, f"tie: unknown parameter {shown(name)}")
     constant = base.parameters[base.names.index(name)].constant
     if constant is not None:
@@ -370,7 +390,7 @@ def _names(name: str, text: str) -> list[str]:
         nodes = list(ast.walk(tree))
         called = [node.func for node in nodes if isinstance(node, ast.Call)]
         names = [node.id for node in nodes if isinstance(node, ast.Name) and node not in called]
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # log(alpha - 1) is no mistake: only its value at 1 is
             _value(tree, dict.fromkeys(names, np.float64(1.0)), np)
     except (SyntaxError, ValueError, TypeError, KeyError, ArithmeticError):
         raise OptionError(
@@ -380,14 +400,15 @@ def _names(name: str, text: str) -> list[str]:
     return names
 
 
-def _ordered(given: dict[str, str]) -> list[tuple[str, str]]:
+def _ordered(expressions: dict[str, str]) -> list[tuple[str, str]]:
     ordered: list[tuple[str, str]] = []
-    while given:
-        uses = {name: _names(name, text) for name, text in given.items()}
-        ready = [name for name, used in uses.items() if given.keys().isdisjoint(used)]
+    while expressions:
+        uses = {name: _names(name, text) for name, text in expressions.items()}
+        ready = [name for name, used in uses.items() if expressions.keys().isdisjoint(used)]
         if not ready:
-            raise OptionError(f"tie: {' and '.join(given)} refer to each other: remove one of them")
-        ordered += [(name, given.pop(name)) for name in ready]
+            cycle = " and ".join(expressions)
+            raise OptionError(f"tie: {cycle} refer to each other: remove one of them")
+        ordered += [(name, expressions.pop(name)) for name in ready]
     return ordered
 
 

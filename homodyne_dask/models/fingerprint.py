@@ -21,38 +21,40 @@ class Reading:
         self.functions, self.modules = list[FunctionType](), dict[str, ModuleType]()
         self.attributes, self.opaque, self.hash = set[str](), set[str](), sha256()
         self._seen, self._read = dict[int, tuple[int, Any]](), dict[str, dict[str, Any]]()
-        self._add(*functions, given=True)  # the code of these is read even where it is installed
-        done, names = set[tuple[str, str]](), self.attributes
+        self._add(*functions, by_code=True)  # of these even where they are installed
+        hashed, names = set[tuple[str, str]](), self.attributes
         while (
-            read := {(m, a) for m, space in self._read.items() for a in names & space.keys()} - done
+            unhashed := {(m, a) for m, space in self._read.items() for a in names & space.keys()}
+            - hashed
         ):
-            self._add(*((m, a, self._read[m][a]) for m, a in sorted(read)))
-            done |= read
+            self._add(*((m, a, self._read[m][a]) for m, a in sorted(unhashed)))
+            hashed |= unhashed
 
-    def _add(self, *values: Any, given: bool = False) -> None:
+    def _add(self, *values: Any, by_code: bool = False) -> None:
         self._add_word(len(values))
         for value in values:
             self._add_word(type(value).__name__)
+            # by number where it was seen before: objects may refer to each other in a circle
             plain = isinstance(value, bool | int | float | complex | str | bytes | None)
             if plain or id(value) in self._seen:
                 self._add_word(value if plain else self._seen[id(value)][0])
             else:
                 self._seen[id(value)] = len(self._seen), value
-                self._add(*self._parts_of(value, given))
+                self._add(*self._parts_of(value, by_code))
 
     def _add_word(self, word: Any) -> None:
         data = word if isinstance(word, bytes) else repr(word).encode()
         self.hash.update(b"%d:" % len(data) + data)
 
-    def _parts_of(self, value: Any, given: bool) -> Iterable[Any]:
+    def _parts_of(self, value: Any, by_code: bool) -> Iterable[Any]:
         name, module = getattr(value, "__qualname__", None), _module_of(value)
         if module and not _installed(module):
             self.modules[module.__name__] = module
             self._read |= {value.__name__: vars(value)} if value is module else {}
-        elif module and _has_no_state(value) and not (given and isinstance(value, FunctionType)):
+        elif module and _has_no_state(value) and not (by_code and isinstance(value, FunctionType)):
             return str(name), module.__name__
         if isinstance(value, type):
-            return name, *value.__bases__, {k: v for k, v in vars(value).items() if _counts(k, v)}
+            return name, *value.__bases__, _attributes_that_count(value)
         if isinstance(value, FunctionType):
             return self._parts_of_function(value)
         if parts_of := _PARTS.get(type(value)):
@@ -113,14 +115,18 @@ def _installed(module: ModuleType) -> bool:
     return ours or all(path.startswith(_INSTALLED_PATHS) for path in paths)
 
 
-def _counts(name: str, part: Any) -> bool:  # not descriptors of slots, which are of instances
-    special = name.startswith("__") or name == "_abc_impl" or hasattr(part, "__objclass__")
-    return isinstance(part, FunctionType) or not special
+def _attributes_that_count(cls: type) -> dict[str, Any]:
+    """Return functions and plain attributes; not descriptors of slots, which are of instances."""
+    attributes = vars(cls).items()
+    special = {k for k, v in attributes if k.startswith("__") or hasattr(v, "__objclass__")}
+    special.add("_abc_impl")  # caches of abc, whose state nobody can read
+    return {k: v for k, v in attributes if k not in special or isinstance(v, FunctionType)}
 
 
 @lru_cache(maxsize=3000)
 def _names(code: CodeType, steps: tuple[str, ...]) -> frozenset[str]:
-    inside = [_names(part, steps) for part in code.co_consts if isinstance(part, CodeType)]
+    # functions within functions, lambdas and comprehensions have code of their own
+    inside = [_names(c, steps) for c in code.co_consts if isinstance(c, CodeType)]
     used = {str(i.argval) for i in dis.get_instructions(code) if i.opname.startswith(steps)}
     return frozenset(used.union(*inside))
 

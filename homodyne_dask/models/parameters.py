@@ -20,7 +20,8 @@ Theta = Float[np.ndarray, " p"]
 Thetas = Float[np.ndarray, "*n p"]
 
 SCALES = ("linear", "log")
-_LARGEST = 1e60  # squares of ratios are finite
+_LARGEST = 1e60
+"""Of a number of a distribution: the square of a ratio of two such numbers is finite."""
 
 
 class PriorTerms(NamedTuple):
@@ -61,6 +62,7 @@ class GaussianPriors:
 
     def deviation(self, theta: Thetas) -> Thetas:
         away = shortest(theta - self.mean, self.period) / self.sd
+        # NaN, of parameters without a prior, becomes 0: they add nothing to χ²
         return np.nan_to_num(away, posinf=np.inf, neginf=-np.inf)
 
     def chisqr(self, theta: Thetas) -> Float[np.ndarray, "*n"]:
@@ -166,9 +168,10 @@ class Search:
         """Return theta after a step, curved along power laws; an offset at its bound stays there."""
         end = theta + step
         for law in self.laws:
-            abc, c = list(law.at), law.at[2]
+            abc, c = list(law.places), law.places[2]
             bounds = np.array([self.lower[c], self.upper[c]])
             bound = self.free[c] & np.isclose(end[c], bounds, rtol=1e-15, atol=0)
+            # c at a bound stays there; else the plain curve is tried where the full one is impossible
             for plain in [True] if bound.any() else [False, True]:
                 bent = law.after(theta, step, plain)
                 allowed = (bent >= self.lower[abc]) & (bent <= self.upper[abc]) | ~self.free[abc]
@@ -209,6 +212,7 @@ def search(
     limits = {p.name: _checked_bounds(p.name, bounds.get(p.name, p.bounds)) for p in parameters}
     start = {name: _value("initial", name, value, limits[name]) for name, value in initial.items()}
     for name, value in fixed.items():
+        # the bounds of the model are of values that are searched: fixed ones may lie outside
         start[name] = _value("fixed", name, value, limits[name] if name in bounds else None)
     lower, upper = np.array(list(limits.values())).T.copy()
     period = np.array([math.inf if p.period is None else p.period for p in parameters])
@@ -217,7 +221,7 @@ def search(
         start=np.array([start.get(name, math.nan) for name in names]),
         lower=lower,
         upper=upper,
-        free=np.array([name not in fixed for name in names]),
+        free=~np.isin(names, [*fixed]),
         # none where bounds exclude some of it
         period=np.where(upper - lower >= period, period, math.inf),
         log=np.array([p.scale == "log" for p in parameters]),
@@ -227,31 +231,31 @@ def search(
 
 def _checked_names(
     option: str,
-    given: Mapping[str, Any] | None,
+    values: Mapping[str, Any] | None,
     names: tuple[str, ...],
     constants: Mapping[str, float],
 ) -> dict[str, Any]:
-    if given is None:
+    if values is None:
         return {}
     value = "(0, 1)" if option == "bounds" else "1.0"
     form = f"values by name, such as {option}={{{names[0]!r}: {value}}}"
-    require_type(option, given, Mapping, form)
-    for name in given:
+    require_type(option, values, Mapping, form)
+    for name in values:
         require_known(name, names, f"{option}: unknown parameter {name!r}")
         if name in constants:
             raise OptionError(
                 f"{option}: {name} is {constants[name]:g} by the definition of this model: leave it "
                 f"out, or use a model in which it varies"
             )
-    return dict(given)
+    return dict(values)
 
 
-def _checked_bounds(name: str, given: tuple[float, float]) -> tuple[float, float]:
+def _checked_bounds(name: str, bounds: tuple[float, float]) -> tuple[float, float]:
     try:
-        low, high = (float(edge) for edge in given)
+        low, high = (float(edge) for edge in bounds)
     except (TypeError, ValueError, OverflowError):
         raise OptionError(
-            f"bounds of {name}: {shown(given)} is not a pair of numbers (low, high)"
+            f"bounds of {name}: {shown(bounds)} is not a pair of numbers (low, high)"
         ) from None
     if not low < high:
         raise OptionError(
@@ -260,17 +264,17 @@ def _checked_bounds(name: str, given: tuple[float, float]) -> tuple[float, float
     return low, high
 
 
-def _value(what: str, name: str, value: float, limits: tuple[float, float] | None) -> float:
+def _value(option: str, name: str, value: float, limits: tuple[float, float] | None) -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        raise OptionError(f"{what} {name}: {shown(value)} is not a number") from None
+        raise OptionError(f"{option} {name}: {shown(value)} is not a number") from None
     if not math.isfinite(number):
-        raise OptionError(f"{what} {name} = {number} is not a finite number")
+        raise OptionError(f"{option} {name} = {number} is not a finite number")
     low, high = limits or (number, number)
     if not low <= number <= high:
         raise OptionError(
-            f"{what} {name} = {number:g} is outside its bounds {low:g} to {high:g}: "
+            f"{option} {name} = {number:g} is outside its bounds {low:g} to {high:g}: "
             f"change the value or widen the bounds"
         )
     return number
@@ -302,16 +306,16 @@ class Distribution(NamedTuple):
             raise OptionError(f"{self.words}: low = {low:g} is not below high = {high:g}")
 
 
-def given_priors(given: Mapping[str, Any] | None, search: Search) -> dict[str, Distribution]:
+def given_priors(by_name: Mapping[str, Any] | None, search: Search) -> dict[str, Distribution]:
     """Return the priors that a user gave, by parameter.
 
     given: by name, each as '2500:300' or (2500, 300), which are normal, or beginning with the name of a
     distribution, as 'lognormal:2500:0.3' or ('lognormal', 2500, 0.3).
     Raises OptionError for unknown and fixed parameters, and for what is no prior.
     """
-    given = {} if given is None else given
-    require_type("prior", given, Mapping, "priors by name, such as prior={'D0': (2500, 300)}")
-    for name in given:
+    by_name = {} if by_name is None else by_name
+    require_type("prior", by_name, Mapping, "priors by name, such as prior={'D0': (2500, 300)}")
+    for name in by_name:
         require_known(name, search.names, f"prior: unknown parameter {name!r}")
         place = search.names.index(name)
         if not search.free[place]:
@@ -319,24 +323,24 @@ def given_priors(given: Mapping[str, Any] | None, search: Search) -> dict[str, D
                 f"prior of {name}: {name} is fixed at {search.start[place]:g}, so a prior would have no "
                 f"effect: remove it from prior or from fixed"
             )
-    return {name: _parsed(name, value) for name, value in given.items()}
+    return {name: _parsed(name, value) for name, value in by_name.items()}
 
 
-def _parsed(parameter: str, given: Any) -> Distribution:
-    words = f"prior of {parameter} = {shown(given)}"
-    parts = given.split(":") if isinstance(given, str) else given
-    if not isinstance(parts, Sequence | np.ndarray) or len(parts) == 0:
+def _parsed(parameter: str, prior: Any) -> Distribution:
+    words = f"prior of {parameter} = {shown(prior)}"
+    fields = prior.split(":") if isinstance(prior, str) else prior
+    if not isinstance(fields, Sequence | np.ndarray) or len(fields) == 0:
         raise OptionError(
             f"{words} cannot be used: give mean and standard deviation, such as (2500, 300), or a "
             f"distribution, such as ('lognormal', 2500, 0.3)"
         )
-    name, parts = "normal", list(parts)
-    if isinstance(parts[0], str) and math.isnan(_number(parts[0])):
-        name = parts.pop(0).strip().lower()
-    for value in parts:
+    name, fields = "normal", list(fields)
+    if isinstance(fields[0], str) and math.isnan(_number(fields[0])):
+        name = fields.pop(0).strip().lower()
+    for value in fields:
         if not math.isfinite(_number(value)):
             raise OptionError(f"{words}: {shown(value)} is not a finite number")
-    return Distribution(name, tuple(map(_number, parts)), words)
+    return Distribution(name, tuple(map(_number, fields)), words)
 
 
 def _number(value: Any) -> float:
@@ -346,8 +350,8 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def gaussian_priors(given: Mapping[str, Any] | None, search: Search) -> GaussianPriors | None:
-    priors = given_priors(given, search)
+def gaussian_priors(by_name: Mapping[str, Any] | None, search: Search) -> GaussianPriors | None:
+    priors = given_priors(by_name, search)
     if not priors:
         return None
     mean, sd = np.full((2, len(search.names)), np.nan)

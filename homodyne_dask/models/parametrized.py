@@ -156,7 +156,7 @@ class Parametrized(Printed):
 
     @property
     def start(self) -> str:
-        """Which search for initial values suits it: a key of `fitting.start.initial_values.SEARCHES`."""
+        """Which search for initial values suits it: a key of `fitting.start.initial_values.STARTS`."""
         return "function" if self.beat is None else "fringes"
 
     @property
@@ -217,9 +217,9 @@ class Parametrized(Printed):
         splines = self.splines
         if not splines or any(form != type(form)() for form in splines.values()):
             return self
-        others = self.size - sum(form.size for form in splines.values())
-        knots, left = divmod(number - others, len(splines))
-        return self if left or knots < MIN_KNOTS else self.over(time, knots)
+        without_form = self.size - sum(form.size for form in splines.values())
+        knots, remainder = divmod(number - without_form, len(splines))
+        return self if remainder or knots < MIN_KNOTS else self.over(time, knots)
 
     def with_stored_splines(self, stored: Mapping[str, Mapping[str, Any]]) -> Self:
         return self.with_splines(
@@ -296,8 +296,10 @@ class Parametrized(Printed):
         model.
         """
         self._check_names(options)
-        given = ((what, getattr(options, what)) for what in ("initial", "fixed", "bounds"))
-        initial, fixed, bounds = (self.by_coefficient(*of_option) for of_option in given)
+        initial, fixed, bounds = (
+            self.by_coefficient(option, getattr(options, option))
+            for option in ("initial", "fixed", "bounds")
+        )
         chosen = search(parameters, initial, fixed, bounds, self.laws_over(time))
         priors = gaussian_priors(options.prior, chosen)
         smoothness = self._smoothness(chosen, options.smoothness, clusters)

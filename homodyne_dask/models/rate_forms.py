@@ -245,6 +245,7 @@ class PowerLawForm:
         )
         if floor is None:
             return rate
+        # there no parameter changes the rate
         at_floor = np.array([floor, 0.0, 0.0, 0.0])[:, None]
         return xp.where(rate[0] < floor, at_floor, rate)
 
@@ -279,9 +280,10 @@ def some_ages(n: int, most: int) -> Int[np.ndarray, " age"]:
     if n <= most:
         return np.arange(n)
     ages = [1]
-    for left in range(most - 1, 0, -1):
+    for steps_left in range(most - 1, 0, -1):
         last = ages[-1]
-        ages.append(max(last + 1, round(last * (n / last) ** (1 / left))))
+        # rounded, the even growth of small numbers would leave them where they are
+        ages.append(max(last + 1, round(last * (n / last) ** (1 / steps_left))))
     return np.array(ages) - 1
 
 
@@ -292,7 +294,7 @@ class PowerLaw(NamedTuple):
     curved in (a, b, c) and straight in the values of the rate at three times, where a step can be longer.
     """
 
-    at: tuple[int, int, int]
+    places: tuple[int, int, int]
     """Where a, b and c stand in theta."""
     first: float
     """s."""
@@ -308,7 +310,7 @@ class PowerLaw(NamedTuple):
         plain: c takes its own step, as it does where that is 0, and only the first and the last time count.
         NaN where no rate has these values, or a differs by more than a factor MAX_AMPLITUDE_RATIO.
         """
-        (a, b, c), (da, db, dc) = theta[list(self.at)], step[list(self.at)]
+        (a, b, c), (da, db, dc) = theta[list(self.places)], step[list(self.places)]
         if da == 0 or db == 0:
             return np.full(3, np.nan)
         log = np.log(self.ratio)
@@ -320,6 +322,7 @@ class PowerLaw(NamedTuple):
                 values = a * power + moved
                 exponent = np.log(values[2] / values[0]) / (2 * log)
                 return _near(a, np.array([values[0] / t[0] ** exponent, exponent, c + dc]))
+            # expm1: near b = 0 the power of the ratio is near 1, and its distance from 1 is what counts
             rises = a * power[:2] * np.expm1(b * log) + np.diff(moved)
             exponent = np.log(rises[1] / rises[0]) / log
             amplitude = rises[0] / (t[0] ** exponent * np.expm1(exponent * log))
@@ -328,9 +331,9 @@ class PowerLaw(NamedTuple):
             return _near(a, np.array([amplitude, exponent, offset]))
 
 
-def _near(a: float, there: Float[np.ndarray, " 3"]) -> Float[np.ndarray, " 3"]:
-    near = 1 / MAX_AMPLITUDE_RATIO < there[0] / a < MAX_AMPLITUDE_RATIO
-    return there if near else np.full(3, np.nan)
+def _near(a: float, abc: Float[np.ndarray, " 3"]) -> Float[np.ndarray, " 3"]:
+    is_near = 1 / MAX_AMPLITUDE_RATIO < abc[0] / a < MAX_AMPLITUDE_RATIO
+    return abc if is_near else np.full(3, np.nan)
 
 
 def power_laws(

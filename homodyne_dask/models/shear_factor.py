@@ -60,6 +60,7 @@ def sin_cos(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "
     dtype = str(x.dtype)
     first, second, third = _PARTS_OF_PI[dtype]
     n = x.__array_namespace__().round(x * (1 / math.pi))
+    # n times the first part of pi is exact, for it has few bits: little is lost in the difference
     r = ((x - n * first) - n * second) - n * third
     z = r * r
     P = _horner(z, _sinc_series(_TERMS[dtype]))
@@ -82,6 +83,7 @@ def sinc_and_slope(
     z = x * x
     near = z < NEAR**2
     sinc = xp.where(near, _horner(z, _sinc_series(_NEAR_TERMS[dtype])), sine * inverse)
+    # near 0 the slope would be the difference of two numbers near 1
     series = x * _horner(z, _slope_series(_NEAR_TERMS[dtype]))
     return sinc, xp.where(near, series, (cosine - sinc) * inverse)
 

@@ -47,6 +47,7 @@ MAX_X = 350.0
 def decay(x: Any, stretching: Any) -> Any:
     """Return exp(-2 x^γ), 1 at x = 0."""
     xp = x.__array_namespace__()
+    # the outer `where` alone would hide the logarithm of 0, but not its derivative
     log = xp.log(xp.where(x > 0, x, 1.0))
     return xp.where(x > 0, xp.exp(-2 * xp.exp(stretching * log)), 1.0)
 
@@ -122,27 +123,27 @@ START_WIDTHS, START_SHARES = (0.3, 0.7, 1.5), (0.2, 0.5, 0.8)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SplineModel(SeparableModel):
-    of: str = field(kw_only=True)
+    curve: str = field(kw_only=True)
     """What the splines are: `RATE` [1/s] against age [s], or `LOG_DENSITY` against ln Γ."""
     form: SplineForm = field(kw_only=True)
-    made: Callable[[Any], "SplineModel"] = field(kw_only=True)
+    model_of_form: Callable[[Any], "SplineModel"] = field(kw_only=True)
 
     @property
     def splines(self) -> dict[str, SplineForm]:
-        return {self.of: self.form}
+        return {self.curve: self.form}
 
     @property
     def start(self) -> str:
-        return "distribution" if self.of == LOG_DENSITY else "rate splines"
+        return "distribution" if self.curve == LOG_DENSITY else "rate splines"
 
     def with_splines(self, splines: Mapping[str, SplineForm]) -> "SplineModel":
-        return self.made(splines[self.of])
+        return self.model_of_form(splines[self.curve])
 
     def current(self) -> Self:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return self.made, (self.form,)
+        return self.model_of_form, (self.form,)
 
 
 def _rate_of_age(form: SplineForm, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
@@ -161,9 +162,9 @@ def stretched_free(form: SplineForm) -> SplineModel:
         simpler="stretched_ageing",
         isotropic=True,
         digest=f"stretched_free {form}",
-        of=RATE,
+        curve=RATE,
         form=form,
-        made=stretched_free,
+        model_of_form=stretched_free,
     )
 
 
@@ -171,6 +172,7 @@ def weights_of(form: LogDensityForm, theta: Float[Any, " size"]) -> Float[Any, "
     """Return the weight of each of the nodes, of sum 1; of NumPy or JAX as theta is."""
     xp = theta.__array_namespace__()
     log = theta @ form.basis(form.nodes)
+    # the largest is 1: no density is too steep to be a number
     weight = xp.exp(log - log.max())
     return weight / weight.sum()
 
@@ -202,9 +204,9 @@ def distribution_of_rates(form: LogDensityForm) -> SplineModel:
         simpler="cumulant",
         isotropic=True,
         digest=f"distribution_of_rates {form}",
-        of=LOG_DENSITY,
+        curve=LOG_DENSITY,
         form=form,
-        made=distribution_of_rates,
+        model_of_form=distribution_of_rates,
     )
 
 

@@ -158,14 +158,12 @@ class TransportModel(Parametrized):
         phi0: float | None = None,
     ) -> Theta:
         """Return theta, by default all 0, with some of its parts replaced."""
-        made = np.zeros(self.size) if theta is None else theta.copy()
-        if diffusion is not None:
-            made[self.diffusion] = diffusion
-        if shear_rate is not None:
-            made[self.shear_rate] = shear_rate
-        if phi0 is not None:
-            made[self.direction] = phi0
-        return made
+        replaced = np.zeros(self.size) if theta is None else theta.copy()
+        places = self.diffusion, self.shear_rate, self.direction
+        for place, values in zip(places, (diffusion, shear_rate, phi0), strict=True):
+            if values is not None:
+                replaced[place] = values
+        return replaced
 
     @property
     def digest(self) -> str:
@@ -225,6 +223,7 @@ def rows_of(
         for name, (form, row) in model.rates.items()
     ]
     xp = theta.__array_namespace__()
+    # G before C, which is the last row with and without shear
     slopes, values = [row[1:] for row in integrals], [row[:1] for row in reversed(integrals)]
     return xp.concatenate([xp.ones((1, len(t))), *slopes, *values])
 
@@ -249,6 +248,7 @@ def bin_scales(
     spacing: float,
 ) -> BinScales:
     homodyne = convention is Convention.HOMODYNE
+    # sums of that convention carry no Δt
     k = q**2 * (spacing if homodyne else 1.0)
     xp = theta.__array_namespace__()
     if not model.shear:

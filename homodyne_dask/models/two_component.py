@@ -40,6 +40,7 @@ SPLINES = 6
 
 def _power(times: Any, exponent: Any) -> Any:
     xp, positive = times.__array_namespace__(), times > 0
+    # the inner `where` keeps 0 to a negative power out of derivatives, too
     return xp.where(positive, xp.where(positive, times, 1.0) ** exponent, 0.0)
 
 

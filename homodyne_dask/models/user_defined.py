@@ -34,7 +34,7 @@ USER_DEFINED: dict[str, Parametrized] = {}
 UNUSABLE: dict[str, str] = {}
 """Why entry points of installed packages give no model, by name; filled by `importable_models`."""
 AMBIGUOUS: dict[str, str] = {}
-"""The same of models of one name, by that name: nobody knows which of them is meant."""
+"""What is wrong with names that several models share, by name: it is unclear which is meant."""
 _UNPACKED: LRU[str, Any] = LRU(32, {})
 """Models that this process received, by digest."""
 _LOCK = Lock()
@@ -75,8 +75,8 @@ class UserDefined(Parametrized):
 
     @cached_property
     def _packed(self) -> bytes:
-        made_of = {f.name: getattr(self, f.name) for f in fields(self)}
-        return _by_value(made_of, *self.functions)
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return _by_value(values, *self.functions)
 
     def __copy__(self) -> Self:
         return self
@@ -85,15 +85,16 @@ class UserDefined(Parametrized):
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        now = self if self.digest else self.current()
-        return _unpacked, (type(self), now.digest, now._packed)
+        # without a digest, which a fit gives it, it could not be kept where it is unpacked
+        current = self if self.digest else self.current()
+        return _unpacked, (type(self), current.digest, current._packed)
 
 
-def _unpacked(made: type[UserDefined], digest: str, packed: bytes) -> UserDefined:
+def _unpacked(model_class: type[UserDefined], digest: str, packed: bytes) -> UserDefined:
     """Return the model of these bytes: of one digest always the same object, so that it is compiled once."""
     with _LOCK:
         if digest not in _UNPACKED:
-            _UNPACKED[digest] = made(**pickle.loads(packed) | {"received": True})
+            _UNPACKED[digest] = model_class(**pickle.loads(packed) | {"received": True})
         return _UNPACKED[digest]
 
 
@@ -104,7 +105,8 @@ class _Pickler(cloudpickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, ModuleType) and any(obj is module for module in self.modules):
-            used = {name: part for name, part in vars(obj).items() if name in self.attributes}
+            # a module of the user, with no more than the functions read: others may not pickle
+            used = {name: value for name, value in vars(obj).items() if name in self.attributes}
             return ModuleType, (obj.__name__,), used
         return super().reducer_override(obj)
 
@@ -118,6 +120,7 @@ def _by_value(value: Any, *functions: Callable[..., Any] | None) -> bytes:
     try:
         _Pickler(file, modules, reading.attributes).dump(value)
     finally:
+        # of the whole process: other pickles take the module by name
         for module in modules:
             unregister_pickle_by_value(module)
     return file.getvalue()
@@ -134,6 +137,7 @@ def importable_models() -> Mapping[str, Parametrized]:
                 lambda m: isinstance(m, Parametrized) and not isinstance(m, ResidualModel),
                 "a model made by hd.separable",
             )
+            # which of two was installed first says nothing: neither is meant
             if models.setdefault(model.name, model) is not model:
                 twice = unusable(point, f"there is another model named {model.name!r}")
                 AMBIGUOUS[model.name] = str(twice)
@@ -231,14 +235,14 @@ def name_of_model(name: str | None, function: Callable[..., Any]) -> str:
 
 
 def checked_parameters(model: str, parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
-    given = list(parameters) if isinstance(parameters, Iterable) else [parameters]
-    wrong = [one for one in given if not isinstance(one, Parameter)]
+    candidates = list(parameters) if isinstance(parameters, Iterable) else [parameters]
+    wrong = [candidate for candidate in candidates if not isinstance(candidate, Parameter)]
     if wrong:
         raise OptionError(
             f"model {model!r}: {shown(wrong[0])} is not a parameter: give "
             f"parameters=[hd.Parameter('D0', ...), ...]"
         )
-    parameters = tuple(given)
+    parameters = tuple(candidates)
     names = [p.name for p in parameters]
     if not names:
         raise OptionError(

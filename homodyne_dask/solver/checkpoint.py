@@ -87,14 +87,14 @@ def load(path: Path, identity: dict[str, object]) -> Checkpoint:
             f"fit again without --resume"
         )
     with foreign_content(path):
-        for key, (then, now) in identity_differences(read["identity"], identity).items():
+        for key, (old, new) in identity_differences(read["identity"], identity).items():
             raise OptionError(
-                f"{path} belongs to another fit: {key} was {_quoted(then)}, now {_quoted(now)}; "
+                f"{path} belongs to another fit: {key} was {_quoted(old)}, now {_quoted(new)}; "
                 f"give the same options, or fit again without --resume"
             )
         states = {name: read[name] and _state(read[name]) for name in ("state", "best")}
-        kept = {name: read[name] for name in Checkpoint._fields}
-        return _CHECKPOINT.validate_python(kept | states)
+        fields = {name: read[name] for name in Checkpoint._fields}
+        return _CHECKPOINT.validate_python(fields | states)
 
 
 def saved_state(state: State) -> SavedState:
@@ -107,7 +107,7 @@ def saved_state(state: State) -> SavedState:
         state.nonmonotone_steps, state.rejected_steps, state.slow_steps,
         None if reduced.linear_step is None else reduced.linear_params.tolist(),
         region,
-        penalty and [each.tolist() for each in penalty.strengths],
+        penalty and [array.tolist() for array in penalty.strengths],
         None if S is None else S.tolist(),
     )  # fmt: skip
 
@@ -160,11 +160,11 @@ def check_checkpoint_target(path: Path) -> None:
 
 
 def _newest(path: Path) -> dict[str, Any]:
-    both = (path, previous(path))
-    for body in map(_body, both):
+    files = (path, previous(path))
+    for body in map(_body, files):
         if body is not None:
             return body
-    damaged = [str(file) for file in both if file.exists()]
+    damaged = [str(file) for file in files if file.exists()]
     if damaged:
         raise OptionError(
             f"no intact checkpoint to resume from: {' and '.join(damaged)} "
@@ -174,8 +174,8 @@ def _newest(path: Path) -> dict[str, Any]:
 
 
 def saved_identity(path: Path) -> dict[str, object]:
-    read = next((body for body in map(_body, (path, previous(path))) if body is not None), {})
-    identity = read.get("identity")
+    bodies = filter(None, map(_body, (path, previous(path))))
+    identity = next(bodies, {}).get("identity")
     return identity if isinstance(identity, dict) else {}
 
 
@@ -184,9 +184,9 @@ def identity_differences(
 ) -> dict[str, tuple[object, object]]:
     """Return what differs between the identities of two fits, with the values of both, by name."""
     # through JSON and back, so that tuples and lists compare equal
-    wanted = json.loads(json.dumps(identity))
-    both = {key: (before.get(key), wanted.get(key)) for key in sorted(set(wanted) | set(before))}
-    return {key: (then, now) for key, (then, now) in both.items() if then != now}
+    after = json.loads(json.dumps(identity))
+    pairs = {key: (before.get(key), after.get(key)) for key in sorted(set(after) | set(before))}
+    return {key: (old, new) for key, (old, new) in pairs.items() if old != new}
 
 
 def _quoted(value: object) -> str:

@@ -9,7 +9,8 @@ not estimated from its one residual, which would have one degree of freedom, van
 agree by chance, and need a correction for leverage. So it is no cluster, and adds no uncertainty about the
 error: degrees of freedom rise with its share of a variance (Welch 1947; Satterthwaite 1946).
 
-How few and how improbable: the limits by which a fit says that something is known, or is no chance.
+The constants at the end are the limits of all checks: how few clusters are too few, and how improbable noise
+is not noise.
 """
 
 from collections.abc import Iterator, Sequence
@@ -56,26 +57,27 @@ def cr3(
     the blocks among the parameters (m of a row of zeros); by default they are all of them.
     """
     chosen = np.eye(len(inverse)) if combinations is None else combinations
-    adjusted, lost, roots = np.zeros_like(scores), np.zeros_like(inverse), []
+    adjusted, undetermined, roots = np.zeros_like(scores), np.zeros_like(inverse), []
     for members, which, R, A, back, outside in _clusters(inverse, blocks, place):
-        at = np.ix_(members, which)
+        entries = np.ix_(members, which)
         if outside.any():
             along = (outside @ R @ inverse[which]).reshape(-1, len(inverse))
-            lost += along.T @ along
-        adjusted[at] = (R.mT @ A @ (back.mT @ scores[at][:, :, None]))[:, :, 0]
+            undetermined += along.T @ along
+        adjusted[entries] = (R.mT @ A @ (back.mT @ scores[entries][:, :, None]))[:, :, 0]
         roots.append((which, R, A @ R))
+    # bins without a decay say nothing of theta, and would enlarge K
     informative = int(blocks.any((1, 2)).sum())
     changes = adjusted @ inverse  # not the sum of squares: that leaves rounding of small variances
     covariance = (1 - 1 / informative) * changes.T @ changes
     freedom = _satterthwaite(inverse, roots, chosen[:, :, None], place is not None)
     if prior is not None:
-        known = inverse @ prior @ inverse
-        freedom = with_known(freedom, _variances(covariance, chosen), _variances(known, chosen))
-        covariance = covariance + known
-    alone = _variances(lost, chosen) > _MIN_SHARE * _variances(inverse, chosen)
-    single = np.diag(lost) > _MIN_SHARE * np.diag(inverse)
-    covariance[single, :] = covariance[:, single] = np.nan
-    return covariance, np.where(alone, np.nan, freedom)
+        by_priors = inverse @ prior @ inverse
+        freedom = with_known(freedom, _variances(covariance, chosen), _variances(by_priors, chosen))
+        covariance = covariance + by_priors
+    is_undetermined = _variances(undetermined, chosen) > _MIN_SHARE * _variances(inverse, chosen)
+    by_one_cluster = np.diag(undetermined) > _MIN_SHARE * np.diag(inverse)
+    covariance[by_one_cluster, :] = covariance[:, by_one_cluster] = np.nan
+    return covariance, np.where(is_undetermined, np.nan, freedom)
 
 
 def _variances(
@@ -102,23 +104,25 @@ def _clusters(
     transpose of R^(-ᵀ), and directions in which nothing is left of the residuals."""
     rounding = 10 * np.finfo(float).eps * np.linalg.norm(inverse, 2)
     parameters = np.arange(len(inverse)) if place is None else place
-    kinds, number = np.unique(np.where(blocks.any(1), parameters, -1), axis=0, return_inverse=True)
+    # clusters that depend on the same parameters are computed together
+    coupled = np.where(blocks.any(1), parameters, -1)
+    kinds, kind_of_cluster = np.unique(coupled, axis=0, return_inverse=True)
     for n, kind in enumerate(kinds):
-        clusters, rows = np.flatnonzero(number == n), np.flatnonzero(kind >= 0)
+        clusters, rows = np.flatnonzero(kind_of_cluster == n), np.flatnonzero(kind >= 0)
         which = kind[rows]
-        own = inverse[np.ix_(which, which)]
+        inverse_block = inverse[np.ix_(which, which)]
         for first in range(0, len(clusters), _AT_ONCE):
-            some = clusters[first : first + _AT_ONCE]
-            values, vectors = np.linalg.eigh(blocks[np.ix_(some, rows, rows)])
+            batch = clusters[first : first + _AT_ONCE]
+            values, vectors = np.linalg.eigh(blocks[np.ix_(batch, rows, rows)])
             largest = np.maximum(values.max(1, initial=0.0)[:, None], np.finfo(float).tiny)
             keep = values > _SINGULAR_BLOCK * largest
             root = np.sqrt(np.where(keep, values, 0.0))
             R = root[:, :, None] * vectors.mT
             back = vectors * np.where(keep, 1 / np.where(keep, root, 1.0), 0.0)[:, None]
-            leverage, axes = np.linalg.eigh(np.eye(len(own)) - R @ own @ R.mT)
+            leverage, axes = np.linalg.eigh(np.eye(len(which)) - R @ inverse_block @ R.mT)
             inside = leverage > max(_MIN_LEVERAGE, rounding)
             A = axes * np.where(inside, 1 / np.where(inside, leverage, 1.0), 0.0)[:, None] @ axes.mT
-            yield some, which, R, A, back, axes.mT * ~inside[:, :, None]
+            yield batch, which, R, A, back, axes.mT * ~inside[:, :, None]
 
 
 def _satterthwaite(
@@ -136,32 +140,33 @@ def _satterthwaite(
     Ω_jk = δ_jk |b_k|² - (R_jᵀb_j)ᵀ H⁻¹ (R_kᵀb_k), of which the traces follow without Ω itself. arrow: whether
     parameters are coupled only by those on which all clusters depend.
     """
-    to, number = inverse @ directions, len(directions)
+    response, number = inverse @ directions, len(directions)
     total, squares = np.zeros((2, number))
-    groups, shared = [(np.arange(len(inverse)), [*range(len(roots))])], np.empty(0, int)
+    groups, common = [(np.arange(len(inverse)), [*range(len(roots))])], np.empty(0, int)
     if arrow:
-        groups, shared = _coupled([which for which, *_ in roots], len(inverse))
-    passing = inverse[:, shared] @ np.linalg.inv(inverse[np.ix_(shared, shared)])
-    root = root_of(inverse[np.ix_(shared, shared)])
-    passed_on = np.zeros((number, *[len(shared)] * 2))
+        groups, common = _coupled([which for which, *_ in roots], len(inverse))
+    passing = inverse[:, common] @ np.linalg.inv(inverse[np.ix_(common, common)])
+    root = root_of(inverse[np.ix_(common, common)])
+    passed_on = np.zeros((number, *[len(common)] * 2))
     for group, members in groups:
-        at, among = np.ix_(group, group), np.zeros((number, len(group), len(group)))
+        among = np.zeros((number, len(group), len(group)))
         for which, R, adjusted in (roots[n] for n in members):
-            b = adjusted[:, None] @ to[:, which]
+            b = adjusted[:, None] @ response[:, which]
             w = R[:, None].mT @ b
-            own, of_all = b.mT @ b, w.mT @ inverse[np.ix_(which, which)] @ w
-            total += np.trace(own - of_all, axis1=2, axis2=3).sum(0)
-            squares += np.sum(own * (own - 2 * of_all), axis=(0, 2, 3))
+            squares_of_terms, absorbed = b.mT @ b, w.mT @ inverse[np.ix_(which, which)] @ w
+            total += np.trace(squares_of_terms - absorbed, axis1=2, axis2=3).sum(0)
+            squares += np.sum(squares_of_terms * (squares_of_terms - 2 * absorbed), axis=(0, 2, 3))
             rows = np.searchsorted(group, which)
             among[:, rows[:, None], rows] += (w @ w.mT).sum(0)
-        half = root_of(inverse[at])
+        half = root_of(inverse[np.ix_(group, group)])
         squares += np.sum((half.T @ among @ half) ** 2, axis=(1, 2))
         across = passing[group].T @ among @ passing[group]
+        # pairs within the group were counted above, and are again in those across all groups
         squares -= np.sum((root.T @ across @ root) ** 2, axis=(1, 2))
         passed_on += across
     squares += np.sum((root.T @ passed_on @ root) ** 2, axis=(1, 2))
-    known = np.minimum(total, squares) > 0
-    return np.where(known, total**2 / np.where(known, squares, 1.0), np.nan)
+    positive = np.minimum(total, squares) > 0
+    return np.where(positive, total**2 / np.where(positive, squares, 1.0), np.nan)
 
 
 def _coupled(
@@ -172,25 +177,27 @@ def _coupled(
     Between two groups, a and b, the inverse is L_a V L_bᵀ, with V its block of the parameters of all and
     L = (its columns of those) V⁻¹.
     """
-    of_all = np.flatnonzero(np.bincount(np.concatenate(kinds), minlength=m) == len(kinds))
+    common = np.flatnonzero(np.bincount(np.concatenate(kinds), minlength=m) == len(kinds))
     group_of, groups = np.full(m, -1), dict[int, list[int]]()
     for n, kind in enumerate(kinds):
-        own = np.setdiff1d(kind, of_all)
-        before = [g for g in np.unique(group_of[own]).tolist() if g >= 0]
-        groups[n] = [member for g in before for member in groups.pop(g)] + [n]
-        group_of[own] = n
-        group_of[np.isin(group_of, before)] = n
+        coupled = np.setdiff1d(kind, common)
+        earlier = [g for g in np.unique(group_of[coupled]).tolist() if g >= 0]
+        groups[n] = [member for g in earlier for member in groups.pop(g)] + [n]
+        group_of[coupled] = n
+        group_of[np.isin(group_of, earlier)] = n
     return [
-        (np.unique(np.concatenate([of_all, *(kinds[n] for n in members)])), members)
+        (np.unique(np.concatenate([common, *(kinds[n] for n in members)])), members)
         for members in groups.values()
-    ], of_all
+    ], common
 
 
-def with_known(freedom: Moved, estimated: Moved, known: Moved) -> Moved:
-    """Return the degrees of freedom of a variance of which a part is known: ν (1 + known/estimated)²."""
+def with_known(freedom: Moved, estimated_variance: Moved, known_variance: Moved) -> Moved:
+    """Return the degrees of freedom of a variance with a known addend: ν (1 + known/estimated)²."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        increased = freedom * (1 + known / estimated) ** 2
-    return np.where(known > 0, np.nan_to_num(np.minimum(increased, _MANY), nan=_MANY), freedom)
+        increased = freedom * (1 + known_variance / estimated_variance) ** 2
+    return np.where(
+        known_variance > 0, np.nan_to_num(np.minimum(increased, _MANY), nan=_MANY), freedom
+    )
 
 
 def by_cluster(
@@ -203,6 +210,7 @@ def by_cluster(
     """Return the scores and blocks of clusters, sums over their bins, and the places of blocks."""
     used = joint.reduced.count > 0
     _, number, count = np.unique(clusters[used], return_inverse=True, return_counts=True)
+    # stable: sums over the bins of a cluster keep their order, and their bits
     order = np.flatnonzero(used)[np.argsort(number, kind="stable")]
     first = np.cumsum(count) - count
     scores, n = np.add.reduceat(joint.scores[order], first), len(joint.size)
@@ -212,8 +220,8 @@ def by_cluster(
     place = np.full((len(parameters), max(map(len, parameters))), n)
     for row, of_cluster in zip(place, parameters, strict=True):
         row[: len(of_cluster)] = of_cluster
-    each = zip(np.sort(number), order, strict=True)
-    rows = np.array([np.searchsorted(place[cluster], joint.place[b]) for cluster, b in each])
+    cluster_and_bin = zip(np.sort(number), order, strict=True)
+    rows = np.array([np.searchsorted(place[k], joint.place[b]) for k, b in cluster_and_bin])
     blocks = np.add.reduceat(spread_twice(joint.blocks[order], rows, place.shape[1]), first)
     return scores, blocks, place
 

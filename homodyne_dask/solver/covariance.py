@@ -41,6 +41,8 @@ from homodyne_dask.solver.reduce import ReducedProblem, slope_known
 _WEAK_EIGENVALUE = 1e-7
 """Eigenvalue of the scaled Hessian below which a direction is called weak."""
 _STRONG_CORRELATION = 0.99
+_LARGE_SHARE = 0.3
+"""Component of a direction, a unit vector, from which on the parameter is named with it."""
 
 
 class Determined(NamedTuple):
@@ -66,26 +68,28 @@ def determined_at(search: Search, state: State) -> Determined:
     slow = state.slow_steps >= MAX_SLOW_STEPS
     directions = state.directions(search, free)
     directions = directions.without_valley() if slow else directions
-    known, large = directions.parameters_determined(), np.abs(directions.vectors.T) > 0.3
+    parameters_determined = directions.parameters_determined()
+    has_large_share = np.abs(directions.vectors.T) > _LARGE_SHARE
     if slow:
-        unknown = (large[~directions.determined].any(0) | ~known)[None]
+        unknown = (has_large_share[~directions.determined].any(0) | ~parameters_determined)[None]
     else:
         variance = state.reduced.variance(int(search.free.sum()))
         lengths = np.sqrt(variance / np.maximum(directions.values, np.finfo(float).eps))
         scale = parameter_scales(search, state.theta)[free] * directions.size
         with np.errstate(divide="ignore", invalid="ignore"):
             errors = np.abs(directions.vectors * lengths).T / scale  # in units of the scales
-        known |= np.sqrt((errors**2).sum(0)) < 1
+        parameters_determined |= np.sqrt((errors**2).sum(0)) < 1
         wide = errors > 1
-        named = [large & wide, wide, large]
-        any_of = [some.any(1, keepdims=True) for some in named]
-        unknown = np.select(any_of, named, default=False)
+        # a direction is named by its wide parameters with a large share, else by one of both alone
+        choices = [has_large_share & wide, wide, has_large_share]
+        has_any = [some.any(1, keepdims=True) for some in choices]
+        unknown = np.select(has_any, choices, default=False)
         unknown = unknown[~directions.determined]
     names = np.array(search.names)[free]
     groups = dict.fromkeys(tuple(names[some].tolist()) for some in unknown)
     return Determined(
         [group for group in groups if not any(set(group) < set(other) for other in groups)],
-        tuple(str(name) for name in names[known & ~unknown.any(0)]),
+        tuple(str(name) for name in names[parameters_determined & ~unknown.any(0)]),
     )
 
 
@@ -115,15 +119,17 @@ def _strongly_correlated(names: Sequence[str], inverse: np.ndarray) -> list[Doub
     doubts = []
     for group in (np.flatnonzero(member == n) for n in np.unique(member)):
         if len(group) > 1:
-            among = correlation[np.ix_(group, group)]
-            largest = {"correlation": float(among.flat[np.abs(among).argmax()])}
-            about = tuple(names[int(n)] for n in group)
-            doubts.append(Doubt("strongly-correlated", about, largest))
+            correlations = correlation[np.ix_(group, group)]
+            largest = {"correlation": float(correlations.flat[np.abs(correlations).argmax()])}
+            correlated = tuple(names[int(n)] for n in group)
+            doubts.append(Doubt("strongly-correlated", correlated, largest))
     return doubts
 
 
 def _combination(names: Sequence[str], vector: np.ndarray) -> tuple[str, ...]:
-    return tuple(name for name, share in zip(names, vector, strict=True) if abs(share) > 0.3)
+    return tuple(
+        name for name, share in zip(names, vector, strict=True) if abs(share) > _LARGE_SHARE
+    )
 
 
 CLUSTER_ROBUST, SPECKLE = "cluster-robust", "speckle"
@@ -166,8 +172,8 @@ class Uncertainty:
         if self.robust is None or self.few is None:
             return self
         robust, dof = without(self.robust, self.few), np.where(self.few, np.nan, self.dof)
-        known = np.isfinite(np.diag(robust)).any()
-        return replace(self, robust=robust if known else None, dof=dof)
+        any_known = np.isfinite(np.diag(robust)).any()
+        return replace(self, robust=robust if any_known else None, dof=dof)
 
 
 def no_uncertainty(parameters: int, bins: int) -> Uncertainty:
@@ -189,11 +195,8 @@ def uncertainty(
     have no errors.
     """
     p, reduced, moved = len(names), joint.reduced, joint.which
-    used, penalty, nothing = (
-        reduced.count > 0,
-        reduced.penalty,
-        no_uncertainty(p, len(reduced.count)),
-    )
+    used, penalty = reduced.count > 0, reduced.penalty
+    nothing = no_uncertainty(p, len(reduced.count))
     dof, unknown, none = nothing.dof, nothing.scaling_naive, nothing.withheld
     directions = np.zeros((joint.moved, p))
     directions[:, moved] = joint.vectors.T
@@ -205,11 +208,10 @@ def uncertainty(
     held[: joint.moved] = at_bound[moved]
     nothing = replace(nothing, withheld=withheld, eigenvalues=joint.values, directions=directions)
     if not joint.determined.all():
+        # with sums of float64 the data would determine them: the remedy is precision, not other data
         hidden = joint_equations(reduced.rounded_as_float64, moved).determined
         chosen = np.array(names)[moved].tolist()
-        codes = np.where(
-            hidden, "hidden-by-rounding", "undetermined"
-        ).tolist()  # of sums of float64
+        codes = np.where(hidden, "hidden-by-rounding", "undetermined").tolist()
         unknown = [(codes[n], joint.vectors[:, n]) for n in np.flatnonzero(~joint.determined)]
         doubts = (Doubt(code, _combination(chosen, vector)) for code, vector in unknown)
         return replace(nothing, doubts=tuple(doubts))
@@ -293,16 +295,16 @@ def _follow_bounds(reduced: ReducedProblem, moved: Which, at_bound: Which) -> Wh
     if not at_bound.any():
         return follow
     free = moved | at_bound
-    held, freed = (
-        np.diag(inverse_of(reduced.hessian[np.ix_(some, some)])) for some in (moved, free)
+    variance, variance_if_free = (
+        np.diag(inverse_of(reduced.hessian[np.ix_(which, which)])) for which in (moved, free)
     )
-    follow[moved] = held < (1 - _FOLLOWS_BOUND) * freed[moved[free]]
+    follow[moved] = variance < (1 - _FOLLOWS_BOUND) * variance_if_free[moved[free]]
     return follow
 
 
-def without(covariance: ThetaMatrix, some: Which) -> ThetaMatrix:
+def without(covariance: ThetaMatrix, which: Which) -> ThetaMatrix:
     """Return the covariance, NaN in the rows and columns of some parameters."""
-    return np.where(some[:, None] | some[None, :], np.nan, covariance)
+    return np.where(which[:, None] | which[None, :], np.nan, covariance)
 
 
 def own_errors(reduced: ReducedProblem) -> LinearParams:
@@ -311,8 +313,8 @@ def own_errors(reduced: ReducedProblem) -> LinearParams:
     inverse = inverse.reshape(bins, 2, m, 2, m)
     alone = np.einsum("kazaw,kz,kw->ka", inverse, reduced.columns, reduced.columns)
     free = (reduced.count > 0) & (m > 0)
-    known = np.stack([free, free & ~reduced.undetermined], axis=1) & ~reduced.at_bound
-    return np.where(known, deviation(alone), np.nan)
+    has_error = np.stack([free, free & ~reduced.undetermined], axis=1) & ~reduced.at_bound
+    return np.where(has_error, deviation(alone), np.nan)
 
 
 def expanded(small: MovedMatrix, moved: Which) -> ThetaMatrix:

@@ -115,12 +115,8 @@ def compare_scalings(
     of_priors = 0.0 if reduced.theta_prior is None else reduced.theta_prior.chisqr
     scale = effect * (individual.chisqr - of_priors) / max(reduced.ndata - individual.fitted, 1)
     pairs = max(reduced.ndata / effect, 1)
-    modes, angles_known = [], bool(np.isfinite(phi).all())
-    for mode in MODES:
-        if mode in ("fixed", *ALIKE) and scaling.mode != mode:
-            continue  # nobody gave values
-        if mode.startswith("fourier") and not angles_known:
-            continue
+    modes = []
+    for mode in _modes_to_compare(scaling, phi):
         step = _step(reduced, scaling if mode == scaling.mode else scaling_of(mode, phi), moved)
         if mode.startswith("fourier") and step.fitted >= individual.fitted:
             continue  # as many columns as angles: that is `individual`
@@ -129,6 +125,13 @@ def compare_scalings(
         modes.append(step._replace(mode=mode, aic=aic, bic=bic))
     aic, bic = (min(values) for values in zip(*((row.aic, row.bic) for row in modes), strict=True))
     return [row._replace(aic=row.aic - aic, bic=row.bic - bic) for row in modes]
+
+
+def _modes_to_compare(scaling: Scaling, phi: PerBin) -> list[str]:
+    unavailable = {"fixed", *ALIKE} - {scaling.mode}  # nobody gave values, or which bins are alike
+    if not np.isfinite(phi).all():
+        unavailable |= {mode for mode in MODES if mode.startswith("fourier")}
+    return [mode for mode in MODES if mode not in unavailable]
 
 
 def _step(reduced: ReducedProblem, scaling: Scaling, moved: Which) -> ScalingComparison:

@@ -75,8 +75,8 @@ class Trial(NamedTuple):
 
 
 GOOD_RATIO, POOR_RATIO, MIN_RATIO = 0.75, 0.25, 1e-4
-"""Actual over predicted reduction: from here on damping falls and the radius may grow; below this the radius
-shrinks; below this a step in a trust region is rejected."""
+"""Ratios of actual to predicted reduction: above GOOD_RATIO damping falls and the radius may grow, below
+POOR_RATIO the radius shrinks, and below MIN_RATIO a trust region rejects the step."""
 MAX_DAMPING = 1e12
 MAX_DAMPING_OF_RISE = 1e-2
 """Damping up to which a step may raise χ² for a while: steps damped more are short enough to lower it."""
@@ -540,8 +540,8 @@ def _outcome(
     if not state.accepted and state.control.exhausted(state.theta):
         return Outcome.STALLED
     reduced = state.reduced
-    wanted = options.decrement * (1.0 if reduced.penalty is None else SMOOTHED)
-    least = max(wanted, reduced.decrement_rounding(residual_variance(search, reduced)))
+    decrement = options.decrement * (1.0 if reduced.penalty is None else SMOOTHED)
+    least = max(decrement, reduced.decrement_rounding(residual_variance(search, reduced)))
     scale = np.abs(state.theta[state.movable(search)])
     short = np.abs(directions.step(0.0)) <= options.relative_step * scale
     if state.decrement <= least or short.all():

@@ -112,31 +112,34 @@ def deviation(variance: Values) -> Values:
 
 def joint_equations(reduced: ReducedProblem, moved: Which) -> JointEquations:
     """Return the joint normal equations at theta, of the parameters that moved."""
-    some = np.ix_(moved, moved)
-    H = reduced.hessian[some]
+    block_of_moved = np.ix_(moved, moved)
+    H = reduced.hessian[block_of_moved]
     size = sizes(H)
     hessian = H / np.outer(size, size)
     scaled = eigensystem(hessian, np.ones(len(H)))
-    known = scaled.above_rounding(reduced.relative_hessian_rounding[moved])
+    determined = scaled.above_rounding(reduced.relative_hessian_rounding[moved])
     bins = len(reduced.count)
     place, own_size = reduced.gram.place, size
     if place is None:
         blocks = reduced.bin_hessian[:, moved][:, :, moved]
     else:
-        some_of_bin = moved[place]
-        place = np.where(some_of_bin, (np.cumsum(moved) - 1)[place], len(size))
-        both = some_of_bin[:, :, None] & some_of_bin[:, None, :]
-        blocks, own_size = np.where(both, reduced.bin_hessian, 0.0), np.append(size, 1.0)[place]
+        moved_of_bin = moved[place]
+        place = np.where(moved_of_bin, (np.cumsum(moved) - 1)[place], len(size))
+        both_moved = moved_of_bin[:, :, None] & moved_of_bin[:, None, :]
+        blocks, own_size = (
+            np.where(both_moved, reduced.bin_hessian, 0.0),
+            np.append(size, 1.0)[place],
+        )
     scores = reduced.bin_gradient[:, moved]
     follow = -reduced.projection[:, :, moved]
     shared = len(reduced.inverse) == 1 and reduced.columns.shape[1] > 0
-    inverse = scaled.inverse if known.all() else np.full_like(hessian, np.nan)
+    inverse = scaled.inverse if determined.all() else np.full_like(hessian, np.nan)
     if shared:
         error = np.sqrt(np.diag(reduced.inverse[0]))
         linear_size = np.where(error > 0, 1 / np.where(error > 0, error, 1.0), 1.0)
-        own = reduced.inverse[0] * np.outer(linear_size, linear_size)
-        nothing = np.zeros((len(size), len(own)))
-        inverse = np.block([[inverse, nothing], [nothing.T, own]])
+        inverse_of_scaling = reduced.inverse[0] * np.outer(linear_size, linear_size)
+        nothing = np.zeros((len(size), len(inverse_of_scaling)))
+        inverse = np.block([[inverse, nothing], [nothing.T, inverse_of_scaling]])
         A, C = _of_linear_params(reduced, moved)
         z = np.einsum("km,kz->kzm", reduced.columns, reduced.linear_gradient).reshape(bins, -1)
         blocks = np.block([[blocks, np.swapaxes(C, 1, 2)], [C, A]])
@@ -152,7 +155,7 @@ def joint_equations(reduced: ReducedProblem, moved: Which) -> JointEquations:
         hessian=hessian,
         values=scaled.values,
         vectors=scaled.vectors,
-        determined=known,
+        determined=determined,
         inverse=inverse,
         blocks=blocks / (own_size[..., :, None] * own_size[..., None, :]),
         place=place,
@@ -178,17 +181,17 @@ def _prior(reduced: ReducedProblem, moved: Which, size: Vector) -> PriorEquation
         of_priors[:m, :m] = np.diag(terms.weight[moved] / size[:m] ** 2)
         gradient[:m] += terms.gradient[moved] / size[:m]
     if penalty is not None:
-        some, both = np.ix_(moved, moved), np.outer(size[:m], size[:m])
-        normal[:m, :m] = penalty.weight[some] / both
-        scores[:m, :m] = penalty.score_variance[some] / both
+        block, sizes = np.ix_(moved, moved), np.outer(size[:m], size[:m])
+        normal[:m, :m] = penalty.weight[block] / sizes
+        scores[:m, :m] = penalty.score_variance[block] / sizes
         gradient[:m] += penalty.gradient[moved] / size[:m]
     return PriorEquations(of_priors + normal, gradient, of_priors + scores, of_priors)
 
 
 def _of_linear_params(reduced: ReducedProblem, moved: Which) -> tuple[np.ndarray, np.ndarray]:
     M, columns, bins = reduced.normal, reduced.columns, len(reduced.count)
-    known = (reduced.count > 0) & ~reduced.undetermined
-    contrast = np.where(known, reduced.contrast, 0.0)
+    determined = (reduced.count > 0) & ~reduced.undetermined
+    contrast = np.where(determined, reduced.contrast, 0.0)
     A_k = M[:, Z][:, :, Z]
     B_k = M[:, Z, 3:] * contrast[:, None, None] - A_k @ reduced.projection
     n = 2 * columns.shape[1]

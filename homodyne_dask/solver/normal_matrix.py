@@ -73,8 +73,8 @@ class Eigensystem(NamedTuple):
         return np.abs(self.vectors[:, null]).max(axis=1, initial=0.0) < INVOLVED
 
     def pseudoinverse(self, singular: float) -> Matrix:
-        kept = self.above(singular) | np.isnan(self.values)
-        values = np.where(kept, self.values, np.inf)
+        inverted = self.above(singular) | np.isnan(self.values)
+        values = np.where(inverted, self.values, np.inf)
         return self.vectors / values @ self.vectors.T / np.outer(self.size, self.size)
 
 
@@ -120,8 +120,8 @@ class Eigendirections(NamedTuple):
     @property
     def reduction(self) -> float:
         """gᵀH⁻¹g: how much lower χ² is at the optimum of the quadratic model."""
-        known = self.determined
-        return float((self.along**2)[known] @ (1 / self.values[known]))
+        determined = self.determined
+        return float((self.along**2)[determined] @ (1 / self.values[determined]))
 
     @property
     def smallest(self) -> float:
@@ -130,9 +130,10 @@ class Eigendirections(NamedTuple):
 
     def without_valley(self) -> "Eigendirections":
         """Return these, the direction of the longest step to the optimum and flatter ones not determined."""
-        known = self.determined
-        lengths = np.where(known, np.abs(self.along) / np.where(known, self.values, 1.0), 0.0)
-        return self._replace(determined=known & (self.values > self.values[lengths.argmax()]))
+        determined = self.determined
+        values = np.where(determined, self.values, 1.0)
+        lengths = np.where(determined, np.abs(self.along) / values, 0.0)
+        return self._replace(determined=determined & (self.values > self.values[lengths.argmax()]))
 
     def without_unbounded(self, scales: Moved, variance: float) -> "Eigendirections":
         """Return these, not determined along which an error near the optimum exceeds a scale."""
@@ -144,9 +145,8 @@ class Eigendirections(NamedTuple):
 
     def parameters_determined(self) -> Bool[np.ndarray, " m"]:
         """Return the parameters whose variance is mostly that along determined directions."""
-        known = self.determined
         variances = self.vectors**2 / np.maximum(self.values, np.finfo(float).eps)
-        return variances[:, known].sum(1) > variances[:, ~known].sum(1)
+        return variances[:, self.determined].sum(1) > variances[:, ~self.determined].sum(1)
 
     def step(self, damping: float) -> Moved:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -190,10 +190,10 @@ def directions_of(
     matrix = H / size[:, None] / size[None, :]
     matrix[absent, :] = matrix[:, absent] = 0.0
     scaled = Eigensystem(*np.linalg.eigh(matrix), size)
-    right = (reduced.gradient if gradient is None else gradient)[which]
-    along = scaled.vectors.T @ (right / size * ~absent)
-    known = scaled.above_rounding(np.where(absent, 0.0, rounding))
-    return Eigendirections(scaled.values, scaled.vectors, along, known, size)
+    gradient_of_which = (reduced.gradient if gradient is None else gradient)[which]
+    along = scaled.vectors.T @ (gradient_of_which / size * ~absent)
+    determined = scaled.above_rounding(np.where(absent, 0.0, rounding))
+    return Eigendirections(scaled.values, scaled.vectors, along, determined, size)
 
 
 def parameter_scales(search: Search, theta: Theta) -> Theta:

@@ -62,7 +62,7 @@ class Elimination(NamedTuple):
     """Inverse of the offset block times the mixed block: the mean of f, where m = 1."""
     contrast: Float[np.ndarray, "group m m"]
     """Inverse of the Schur complement of the contrast block: of f's variance, where m = 1."""
-    known: Bool[np.ndarray, " group"]
+    determined: Bool[np.ndarray, " group"]
     rank: int
     nonfinite: Bool[np.ndarray, " group"]
     """Groups with sums that are not finite, as opposed to undetermined ones."""
@@ -76,14 +76,14 @@ class Elimination(NamedTuple):
             upper, lower = np.moveaxis(np.einsum("gkm,gkzn->gzmn", self.columns, b), 1, 0)
             lower = self.contrast @ (lower - np.swapaxes(self.mean, 1, 2) @ upper)
             upper = self.offset @ upper - self.mean @ lower
-        both = np.stack([upper, lower], axis=1)
-        both[self.nonfinite] = np.nan
-        return np.einsum("gkm,gzmn->gkzn", self.columns, both).reshape(shape)
+        solution = np.stack([upper, lower], axis=1)
+        solution[self.nonfinite] = np.nan  # `eliminated` put the identity in place of their sums
+        return np.einsum("gkm,gzmn->gkzn", self.columns, solution).reshape(shape)
 
     def bins_determined(self) -> SomeBins:
-        """Return the bins of known groups; all where nothing is eliminated."""
+        """Return the bins of determined groups; all where nothing is eliminated."""
         _, members, m = self.columns.shape
-        return np.repeat(self.known | (m == 0), members)
+        return np.repeat(self.determined | (m == 0), members)
 
     def inverse(self) -> Float[np.ndarray, "group 2m 2m"]:
         corner = -self.mean @ self.contrast
@@ -283,8 +283,10 @@ class ReducedProblem:
     def redchi_per_bin(self, free: int) -> PerBin:
         """Return that of each bin with its share of all degrees of freedom; NaN without data."""
         freedom = self.count * self.freedom(free) / self.ndata
-        known = freedom > 0
-        return np.where(known, self.chisqr_per_bin / np.where(known, freedom, 1.0), np.nan)
+        has_freedom = freedom > 0
+        return np.where(
+            has_freedom, self.chisqr_per_bin / np.where(has_freedom, freedom, 1.0), np.nan
+        )
 
     def linear_params_after(self, step: Theta, damping: float) -> LinearParams | None:
         if self.linear_step is None:
@@ -307,9 +309,9 @@ def eliminated(
 ) -> Elimination:
     """Return the elimination of the linear parameters of every group that are not at a bound."""
     A_k = np.where(at_bound[:, :, None] | at_bound[:, None, :], 0.0, A_k)
-    each = len(A_k) // groups
-    columns = columns.reshape(groups, each, columns.shape[1])
-    members = A_k.reshape(groups, each, 2, 2)
+    bins_each = len(A_k) // groups
+    columns = columns.reshape(groups, bins_each, columns.shape[1])
+    members = A_k.reshape(groups, bins_each, 2, 2)
     nonfinite = ~np.isfinite(members).all((1, 2, 3))
     members = np.where(nonfinite[:, None, None, None], np.eye(2), members)
     A = np.einsum("gka,gkb,gkzy->gzyab", columns, columns, members)
@@ -320,10 +322,9 @@ def eliminated(
     size = np.where(size > _ZERO_F * np.diagonal(w, axis1=1, axis2=2), size, 0.0)
     least = max(CONSTANT_F, 4 * sum_rounding)  # x = (mean, 1) in `rounding_of`
     contrast, of_contrast = _inverse(wff - np.swapaxes(wf, 1, 2) @ mean, size, least)
-    known = (of_contrast > 0) | nonfinite
-    return Elimination(
-        columns, offset, mean, contrast, known, int(of_offset.sum() + of_contrast.sum()), nonfinite
-    )
+    determined = (of_contrast > 0) | nonfinite
+    rank = int(of_offset.sum() + of_contrast.sum())
+    return Elimination(columns, offset, mean, contrast, determined, rank, nonfinite)
 
 
 def _inverse(
@@ -332,9 +333,9 @@ def _inverse(
     """Return the pseudo-inverse of S and its rank: eigenvalues of S over `size` count above `least`."""
     unit = np.where(size > 0, 1 / np.sqrt(np.where(size > 0, size, 1.0)), 0.0)
     values, vectors = np.linalg.eigh(S * unit[:, :, None] * unit[:, None, :])
-    known = values > least
-    half = vectors * unit[:, :, None] / np.sqrt(np.where(known, values, np.inf))[:, None, :]
-    return half @ np.swapaxes(half, 1, 2), known.sum(1)
+    counted = values > least
+    half = vectors * unit[:, :, None] / np.sqrt(np.where(counted, values, np.inf))[:, None, :]
+    return half @ np.swapaxes(half, 1, 2), counted.sum(1)
 
 
 def cost(M: Moments, linear_params: LinearParams) -> PerBin:
@@ -394,7 +395,7 @@ def projected(
     `rounding_of` with x = (-P₀, 0, -P₁, contrast). Bins without pairs, or not determined, have zeros unless
     their sums are not finite.
     """
-    on = determined & (np.abs(M[:, 0, 0]) > 0) | ~np.isfinite(M).all((1, 2))
+    counted = determined & (np.abs(M[:, 0, 0]) > 0) | ~np.isfinite(M).all((1, 2))
     g = contrast[:, None] * right[:, 3:] - np.einsum("kzp,kz->kp", P, right[:, Z])
     A_k = M[:, Z][:, :, Z]
     B_k = M[:, Z, 3:] * contrast[:, None, None]
@@ -403,8 +404,8 @@ def projected(
     H = D_k - cross - cross.transpose(0, 2, 1) + np.einsum("kzp,kzy,kyr->kpr", P, A_k, P)
     of_derivatives = contrast[:, None, None] * np.eye(P.shape[2])
     x = np.concatenate([-P[:, :1], np.zeros_like(P[:, :1]), -P[:, 1:], of_derivatives], axis=1)
-    rounding = np.where(on[:, None], rounding_of(M, x, sum_rounding), 0.0)
-    return np.where(on[:, None], g, 0.0), np.where(on[:, None, None], H, 0.0), rounding
+    rounding = np.where(counted[:, None], rounding_of(M, x, sum_rounding), 0.0)
+    return np.where(counted[:, None], g, 0.0), np.where(counted[:, None, None], H, 0.0), rounding
 
 
 MIN_SLOPE = 0.25
@@ -486,8 +487,8 @@ def _prior_moments(gram: Gram, scaling: Scaling) -> Moments:
     used = gram.pairs > 0
     if scaling.prior is None:
         return np.zeros((len(used), *gram.moments.shape[1:]))
-    each = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
-    return scaling.prior.moments(each, gram.moments.shape[2])
+    share = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
+    return scaling.prior.moments(share, gram.moments.shape[2])
 
 
 def _chisqr(

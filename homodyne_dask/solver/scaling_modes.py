@@ -28,13 +28,13 @@ class ScalingPrior:
     weight: Float[np.ndarray, "2"]
     """1/sd², 0 where there is no prior."""
 
-    def moments(self, each: PerBin, k: int) -> Moments:
+    def moments(self, share: PerBin, k: int) -> Moments:
         total = np.zeros((k, k))
         for column, mean, weight in zip((0, 2), self.mean, self.weight, strict=True):
             row = np.zeros(k)
             row[1], row[column] = mean, 1.0
             total += weight * np.outer(row, row)
-        return each[:, None, None] * total
+        return share[:, None, None] * total
 
     def inside(self, linear_params: LinearParams) -> LinearParams:
         return np.clip(linear_params, self.lower, self.upper)

@@ -247,13 +247,13 @@ def check_arrays(store: str | AnyPath) -> tuple[int, int]:
     # names of dimensions and transformers, which change no value, are left to the library that wrote them
     ignored = {"attributes", "dimension_names", "storage_transformers"}
     sharded = schema.SHARDED in str(read_metadata(store, "c2").get("codecs"))
-    for name, wanted in metadata_of_arrays(bins, n_frames, sharded).items():
+    for name, expected in metadata_of_arrays(bins, n_frames, sharded).items():
         held = read_metadata(store, name)
-        for metadata in (wanted, held):
+        for metadata in (expected, held):
             metadata["units"] = metadata.get("attributes", {}).get("units")
-        for key in wanted.keys() - ignored:
-            if held.get(key) != wanted[key]:
-                difference = f"{shown(held.get(key))} instead of {shown(wanted[key])}"
+        for key in expected.keys() - ignored:
+            if held.get(key) != expected[key]:
+                difference = f"{shown(held.get(key))} instead of {shown(expected[key])}"
                 raise ingest_again(store, f"{key} of {name} is {difference}")
     return bins, n_frames
 
@@ -303,8 +303,8 @@ class Manifest:
 
 
 def attributes_digest(attrs: Mapping[str, Any]) -> str:
-    kept = {name: value for name, value in attrs.items() if name not in _APART}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    hashed = {name: value for name, value in attrs.items() if name not in _APART}
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
 
 
 def manifest_json(
@@ -317,8 +317,8 @@ def manifest_json(
     """Return the content of the manifest's file; records: as `ingest/bin_task.py` writes them of each bin."""
     names = [schema.matrix_name(factor) for factor in schema.factors(n_frames)]
     content = {
-        what: {name: [record[what][name] for record in records] for name in names}
-        for what in ("chunks", *["sizes"] * sharded)
+        record_field: {name: [record[record_field][name] for record in records] for name in names}
+        for record_field in ("chunks", *["sizes"] * sharded)
     }
     pairs = [record["pairs"] for record in records]
     return content | {"pairs": pairs, "arrays": arrays, "attributes": attributes_digest(attrs)}

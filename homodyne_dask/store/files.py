@@ -47,24 +47,24 @@ INTERRUPTED = Event()
 """Set while a process leaves on an interrupt: no thread waits for a file system any more."""
 
 
-def path_of(what: str, value: str | AnyPath) -> Path:
-    path = any_path(what, value)
+def path_of(name: str, value: str | AnyPath) -> Path:
+    path = any_path(name, value)
     if isinstance(path, UrlPath):
         raise OptionError(
-            f"{what} = {shown(str(path))} is a URL, but only stores are at URLs: give a file or folder on "
+            f"{name} = {shown(str(path))} is a URL, but only stores are at URLs: give a file or folder on "
             f"this machine, and copy it with the tool of the provider, such as `aws s3 cp --recursive`"
         )
     return path
 
 
-def any_path(what: str, value: str | AnyPath) -> AnyPath:
+def any_path(name: str, value: str | AnyPath) -> AnyPath:
     if isinstance(value, UrlPath):
         return value
     if not isinstance(value, str | os.PathLike):
         raise OptionError(
-            f"{what} = {shown(value)} is not a path: give the name of a file or folder"
+            f"{name} = {shown(value)} is not a path: give the name of a file or folder"
         )
-    path = url_path(what, value) if isinstance(value, str) and is_url(value) else value
+    path = url_path(name, value) if isinstance(value, str) and is_url(value) else value
     return path if isinstance(path, UrlPath) else Path(path)
 
 
@@ -196,8 +196,8 @@ def is_file(path: Path) -> bool:
 def children(path: AnyPath) -> list[AnyPath]:
     """Return the files and folders in a folder, or what is directly below a URL; a web server lists none."""
     if isinstance(path, UrlPath):
-        every = () if path.root.startswith(WEB) else objects.below(path)
-        names = {each.key.removeprefix(path.key).strip("/").partition("/")[0] for each in every}
+        urls = () if path.root.startswith(WEB) else objects.below(path)
+        names = {url.key.removeprefix(path.key).strip("/").partition("/")[0] for url in urls}
         return [path / name for name in sorted(names)]
     return [*path.iterdir()] if path.is_dir() else []
 
@@ -278,11 +278,11 @@ def patiently[T](path: Path, read: Callable[[], T]) -> T:
                 raise
             late = monotonic() - began > objects.RETRIES["retry_timeout"].total_seconds()
             if late or retries == objects.RETRIES["max_retries"] or INTERRUPTED.is_set():
-                then = "its file system fails; try again when it works"
+                remedy = "its file system fails; try again when it works"
                 if e.errno in (errno.EMFILE, errno.ENFILE):
-                    then = "close some, or see `ulimit -n`"
+                    remedy = "close some, or see `ulimit -n`"
                 raise FileReadError(
-                    f"{path} cannot be read ({os.strerror(e.errno or 0)}, after {retries} retries): {then}"
+                    f"{path} cannot be read ({os.strerror(e.errno or 0)}, after {retries} retries): {remedy}"
                 ) from e
         pause = backoff["init_backoff"] * backoff["base"] ** retries
         INTERRUPTED.wait(min(pause, backoff["max_backoff"]).total_seconds())

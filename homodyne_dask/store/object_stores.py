@@ -76,9 +76,9 @@ def url_path(what: str, url: str) -> UrlPath | str:
             f"{what} = {shown(bare)} contains a user, a password or a signature (@, ?, #), but URLs "
             f"are stored in results and logs: give the URL without these, and credentials in the environment"
         )
-    encrypted = parts.scheme != "http" or host in ("localhost", "127.0.0.1", "::1")
-    if parts.scheme not in BUCKETS + WEB or not host or not encrypted:
+    if not host or not _is_readable(parts.scheme, host):
         raise OptionError(f"{what} = {shown(bare)} cannot be used: give {FORMS}")
+    # keys of buckets are what they look like: only web servers decode %20
     decoded = unquote if parts.scheme in WEB else str
     names = [decoded(name) for name in parts.path.split("/") if name]
     if not url.isprintable() or any(map(_leads_elsewhere, names)):
@@ -87,6 +87,12 @@ def url_path(what: str, url: str) -> UrlPath | str:
             "characters, and the segments . and .."
         )
     return UrlPath(f"{parts.scheme}://{parts.netloc}", "/".join(names))
+
+
+def _is_readable(scheme: str, host: str) -> bool:
+    """Return whether it is a scheme of stores; without encryption only on this machine."""
+    on_this_machine = host in ("localhost", "127.0.0.1", "::1")
+    return scheme in BUCKETS + WEB and (scheme != "http" or on_this_machine)
 
 
 def _leads_elsewhere(segment: str) -> bool:
@@ -144,8 +150,8 @@ def connection(root: str, prefix: str = "") -> "ObjectStore":
             plain, settings, servers = _provider_settings(scheme)
         client: Any = CLIENT | {"allow_http": plain}
         if servers:  # else the provider's own; no host but these, and those of tokens, is asked
-            others = [os.environ.get(name, "") for name in _AZURE_IDENTITY if scheme == "az"]
-            addresses = map(urlsplit, (*servers.values(), *others))
+            of_tokens = [os.environ.get(name, "") for name in _AZURE_IDENTITY if scheme == "az"]
+            addresses = map(urlsplit, (*servers.values(), *of_tokens))
             hosts = [address.hostname for address in addresses if address.hostname]
             proxied = {"http", "https", "all"} & {*getproxies()}  # a proxy of the user stays
             if not proxied or all(proxy_bypass(host) for host in hosts):
@@ -170,15 +176,23 @@ def _provider_settings(scheme: str) -> tuple[bool, dict[str, Any], dict[str, str
         if not os.environ.get("AWS_ACCESS_KEY_ID"):
             settings = _settings_of_profile(servers)
     for name, address in servers.items():
-        parts, why = urlsplit(address), ""  # it may hold a password
-        if parts.scheme not in WEB or not parts.netloc or "@" in parts.netloc:
-            why = "not the address of a server: give https://host or http://host"
-        elif parts.scheme == "http" and not plain:
-            why = f"an unencrypted address: give https://host, or set {allows_plain}=true for a server on "
-            why += "your own network"
-        if why:
-            raise OptionError(f"{name} is {why}")
+        _check_server(name, address, "" if plain else allows_plain)
     return plain, settings, servers
+
+
+def _check_server(name: str, address: str, allows_plain: str) -> None:
+    """allows_plain: the variable with which addresses may be without encryption; '' where they may."""
+    parts = urlsplit(address)
+    # the address may hold a password: sentences name the variable alone
+    if parts.scheme not in WEB or not parts.netloc or "@" in parts.netloc:
+        raise OptionError(
+            f"{name} is not the address of a server: give https://host or http://host"
+        )
+    if parts.scheme == "http" and allows_plain:
+        raise OptionError(
+            f"{name} is an unencrypted address: give https://host, or set {allows_plain}=true for a server "
+            f"on your own network"
+        )
 
 
 def _check_keys(keys: dict[str, str]) -> None:
@@ -242,8 +256,8 @@ def _cause(error: Exception) -> str:
         return f"a key of the profile {_NO_KEY}"
     if no_keys := re.search(r"External AWS credential provider: (\w+)", text):
         return f"{no_keys[1]}: no keys were found in the environment, a profile or a role"
-    told = f"{type(error).__name__} {source.partition('inner:')[2]}"
-    matches = ((re.search(form, told), words) for form, words in _CAUSES.items())
+    description = f"{type(error).__name__} {source.partition('inner:')[2]}"
+    matches = ((re.search(form, description), words) for form, words in _CAUSES.items())
     causes = (match.expand(words) for match, words in matches if match)
     other = _QUOTED.sub("", text.partition("\n")[0].rpartition(" - ")[2])
     cause = next(causes, "the server refuses" if "status code" in text else other)

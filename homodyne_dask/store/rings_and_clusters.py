@@ -44,6 +44,7 @@ def friedel_clusters(
         if len(members) < 2:
             continue
         gaps = np.diff(np.sort(np.mod(phi[members], 360)))
+        # two bins at one angle are no neighbouring angles
         width = min(5.0, 0.5 * gaps[gaps > 1e-9].min(initial=10.0))
         for n, a in enumerate(members):
             after = members[n + 1 :]
@@ -90,6 +91,7 @@ def nearest_angles(
         near = near[np.argsort(away[near], kind="stable")]
         nearest = near[0]
         coincide = np.abs(_turned(phi[near] - phi[nearest])) <= SAME_ANGLE_TOLERANCE
+        # one nearly as far away may be meant as well
         for other in near[~coincide][:1]:
             if away[other] < 2 * away[nearest]:
                 raise SelectionError(
@@ -119,5 +121,5 @@ def format_rings(rings: Float[np.ndarray, " ring"], between: str = ", ", unit: s
 def describe_rings(q: Float[np.ndarray, " bin"]) -> str:
     """Return '3 rings, q 0.004 to 0.008 1/Å', or '' for fewer than two."""
     rings = rings_of(q)
-    some = len(rings) > 1
-    return f"{len(rings)} rings, q {rings[0]:.6g} to {rings[-1]:.6g} 1/Å" if some else ""
+    several = len(rings) > 1
+    return f"{len(rings)} rings, q {rings[0]:.6g} to {rings[-1]:.6g} 1/Å" if several else ""

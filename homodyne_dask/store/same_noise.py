@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int8
 
 SIGNS, MOST_LAGS, FEWEST_LAGS = 4096, 16, 2
-"""Of a matrix so many signs are kept if its frames allow it, at so many lags of each frame."""
+"""Signs that are kept of a matrix with enough frames; the most and the fewest lags of each frame."""
 FEWEST, FEWEST_SHIFTED = 40, 120
-"""Pairs known in both matrices, below which nothing is said; between other frames chance is tried often."""
+"""Pairs measured in both matrices below which nothing is concluded; more for shifted frames, as one of many
+shifts may agree by chance."""
 SAME_SIGN = 0.94
 """Mean product of signs from which noise is the same: in 97 % of pairs, where chance reaches 70 %."""
 SMOOTH = 0.5
@@ -63,34 +64,36 @@ def signs_of_curves(g2: Float[np.ndarray, "bin t"]) -> Signs:
 
 
 def have_one_noise(
-    some: Int8[np.ndarray, "some pair"],
-    others: Int8[np.ndarray, "other pair"],
-    neighbours: Int8[np.ndarray, "other pair"],
+    signs_of_some: Int8[np.ndarray, "some pair"],
+    signs_of_others: Int8[np.ndarray, "other pair"],
+    signs_beside: Int8[np.ndarray, "other pair"],
     fewest: int = FEWEST,
 ) -> Bool[np.ndarray, "some other"]:
     """Return of every two matrices whether their noise is the same; neighbours: of the pairs of others."""
-    some = some.astype(np.float32)
+    signs_of_some = signs_of_some.astype(np.float32)
 
     def agreement(signs: np.ndarray) -> np.ndarray:
-        number = np.abs(some) @ np.abs(signs).T.astype(np.float32)
-        return np.where(number >= fewest, some @ signs.T / np.maximum(number, 1), 0.0)
+        number = np.abs(signs_of_some) @ np.abs(signs).T.astype(np.float32)
+        return np.where(number >= fewest, signs_of_some @ signs.T / np.maximum(number, 1), 0.0)
 
-    return (agreement(others) >= SAME_SIGN) & (agreement(neighbours) < SMOOTH)
+    return (agreement(signs_of_others) >= SAME_SIGN) & (agreement(signs_beside) < SMOOTH)
 
 
 def shift_of_copy(first: Signs, other: Signs) -> int | None:
     """Return the frame of one matrix at which the other begins, if both have one noise; else None."""
     lags, length = min(first.shape[1], other.shape[1]), len(first) + len(other)
     first, other = first[:, :lags], other[:, :lags]
+    # of the length of both: shifts do not wrap around
     a, b = (np.fft.rfft(signs @ WEIGHTS[:lags], length) for signs in (first, other))
     shifts = np.arange(1 - len(other), len(first))
     frames = np.minimum(len(first), len(other) + shifts) - np.maximum(shifts, 0)
     likelihood = np.fft.irfft(a * b.conj(), length)[shifts] / np.sqrt(frames)
     for shift in (0, *shifts[np.argsort(-likelihood)[:SHIFTS]].tolist()):
         start, number = max(-shift, 0), frames[shift + len(other) - 1] - 1
-        parts = first[max(shift, 0) :], other[start:], other[start + 1 :]
-        some, others, next_frames = (signs[:number].reshape(1, -1) for signs in parts)
-        if have_one_noise(some, others, next_frames, FEWEST_SHIFTED if shift else FEWEST).all():
+        overlaps = first[max(shift, 0) :], other[start:], other[start + 1 :]
+        shared, shared_of_other, next_frames = (signs[:number].reshape(1, -1) for signs in overlaps)
+        fewest = FEWEST_SHIFTED if shift else FEWEST
+        if have_one_noise(shared, shared_of_other, next_frames, fewest).all():
             return shift
     return None
 

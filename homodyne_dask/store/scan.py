@@ -181,10 +181,11 @@ class Scan(Printed, BinsAndFrames):
         if self.has_repeats and len(scans) < max(len(self.scan_names), 2):
             words += [f"--scan {number}" for number in scans]
         labels = self.all_bins["label"][np.flatnonzero(self.manifest.pairs.sum(axis=(1, 2)))]
-        kept, out = np.unique(self.label), np.setdiff1d(labels, self.label)
-        if len(out):
-            some, option = (kept, "label") if len(kept) <= len(out) else (out, "exclude-label")
-            words.append(f"--{option} {','.join(map(str, some.tolist()))}")
+        selected, excluded = np.unique(self.label), np.setdiff1d(labels, self.label)
+        if len(excluded):  # the shorter list
+            shorter = len(selected) <= len(excluded)
+            listed, option = (selected, "label") if shorter else (excluded, "exclude-label")
+            words.append(f"--{option} {','.join(map(str, listed.tolist()))}")
         return " ".join(words)
 
     @property
@@ -222,10 +223,10 @@ class Scan(Printed, BinsAndFrames):
             read_decoded(self.place_of(chunk), into, checksum)
         except DAMAGED as e:
             level = "" if chunk.factor == 1 else f" of level{chunk.factor}"
-            what = f"chunk {chunk[2:]}{level} of {self.bin_words(chunk.bin)}"
+            words = f"chunk {chunk[2:]}{level} of {self.bin_words(chunk.bin)}"
             why = "it is missing" if isinstance(e, FileNotFoundError) else why_unreadable(e)
             raise StoreError(
-                f"{self.path}: {what} cannot be read ({why}): "
+                f"{self.path}: {words} cannot be read ({why}): "
                 f"ingest the source again with --overwrite, or start again if the store was replaced"
             ) from e
 
@@ -296,12 +297,12 @@ class Scan(Printed, BinsAndFrames):
         """
         left_out, ranges = (set[int](), ()) if exclude is None else excluded_from(self, exclude)
         bins = select_bins(self, q, phi, label, scan)
-        kept = tuple(bin for bin in bins if bin not in left_out)
+        remaining = tuple(bin for bin in bins if bin not in left_out)
         restricted = frames is not None or time is not None
         window = select_frames(self, frames, time) if restricted else self.frames
         ranges = merged([*self.excluded_frames, *ranges], window)
-        chosen = replace(self, bins=kept, frames=window, excluded_frames=ranges)
-        if not kept:
+        chosen = replace(self, bins=remaining, frames=window, excluded_frames=ranges)
+        if not remaining:
             raise SelectionError("all bins of the selection are excluded: exclude fewer")
         if ranges and chosen.selected_frames.sum() < 3:
             excluded = f"frames {shown_ranges(ranges)} are excluded"
@@ -351,8 +352,8 @@ class Scan(Printed, BinsAndFrames):
             f"σ {arrays.sigma_words(self.attributes.sigma_source)}"
         )
         table = [["label", "q [1/Å]", "φ [°]", "pixels", "σ"]]
-        each = zip(self.label, self.q, self.phi, self.n_pixels, self.median_sigma, strict=True)
-        for label, q, phi, n, s in each:
+        bins = zip(self.label, self.q, self.phi, self.n_pixels, self.median_sigma, strict=True)
+        for label, q, phi, n, s in bins:
             row = [known_number(q, ".6g"), known_number(phi, ".2f"), str(n or "-"), f"{s:.4g}"]
             table.append([str(label), *row])
         if self.has_repeats:
@@ -368,10 +369,10 @@ def with_bins(scan: Scan, labels: Sequence[int], scans: Sequence[int] | None) ->
         return scan.select(label=labels)
     keys = zip(scan.scan_number.tolist(), scan.label.tolist(), strict=True)
     positions = dict(zip(keys, scan.bins, strict=True))
-    for number, label in (wanted := list(zip(scans, labels, strict=True))):
+    for number, label in (keys_wanted := list(zip(scans, labels, strict=True))):
         if (number, label) not in positions:
             raise SelectionError(f"{scan.path} has no bin labelled {label} of scan {number}")
-    return replace(scan, bins=tuple(positions[key] for key in wanted))
+    return replace(scan, bins=tuple(positions[key] for key in keys_wanted))
 
 
 def open_dataset(path: str | AnyPath) -> Scan:

@@ -1,7 +1,7 @@
 """Selection of bins and frames by q, φ, label, frame number and time."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
@@ -155,42 +155,54 @@ def excluded_from(scan: BinsAndFrames, exclude: Any) -> tuple[set[int], FrameRan
             continue
         if key in ("phi", "label"):
             bins.update(select_bins(scan, **{key: value}))
-            continue
-        if scan.is_table:
-            raise SelectionError(TABLE_HAS_NO_FRAMES)
-        several = isinstance(value, list | tuple) and all(
-            isinstance(each, list | tuple | slice) for each in value
-        )
-        ranges_of_time: list[Any] = list(value) if several else [value]
-        for interval in _frames_and_ranges(scan, value) if key == "frames" else ranges_of_time:
-            first, stop = _interval(scan, **{key: interval})
-            if stop <= first:
-                raise SelectionError(
-                    f"exclude: {_given(**{key: interval})} contains no frame; {_available_frames(scan)}"
-                )
-            ranges.append((first, stop))
+        else:
+            ranges += _excluded_ranges(scan, key, value)
     return bins, tuple(ranges)
+
+
+def _excluded_ranges(scan: BinsAndFrames, key: str, value: Any) -> Iterator[tuple[int, int]]:
+    if scan.is_table:
+        raise SelectionError(TABLE_HAS_NO_FRAMES)
+    for interval in _frames_and_ranges(scan, value) if key == "frames" else _time_ranges(value):
+        first, stop = _interval(scan, **{key: interval})
+        if stop <= first:
+            raise SelectionError(
+                f"exclude: {_given(**{key: interval})} contains no frame; {_available_frames(scan)}"
+            )
+        yield first, stop
+
+
+def _time_ranges(value: Any) -> list[Any]:
+    several = isinstance(value, list | tuple) and all(
+        isinstance(interval, list | tuple | slice) for interval in value
+    )
+    return list(value) if several else [value]
 
 
 def _frames_and_ranges(scan: BinsAndFrames, frames: Any) -> list[Any]:
     """Return the ranges that are a frame, a range (first, after the last), several of both, or a mask."""
     if isinstance(frames, np.ndarray):
         frames = _frames_in_array(scan, frames)
-    ends = isinstance(frames, list | tuple) and [end is None or _is_number(end) for end in frames]
-    if ends == [True, True] and isinstance(frames, list) and None not in frames:
+    is_range = _is_range_of_frames(frames)
+    if is_range and isinstance(frames, list) and None not in frames:
         a, b = frames
         raise SelectionError(
             f"exclude: frames = [{a}, {b}] may be a range or two frames: write ({a}, {b}) for the "
             f"range, {{{a}, {b}}} for the frames"
         )
-    several = isinstance(frames, list | tuple | set | frozenset | range) and ends != [True, True]
-    each: list[Any] = list(frames) if several else [frames]
-    if not all(_is_number(item) or isinstance(item, list | tuple | slice) for item in each):
+    several = isinstance(frames, list | tuple | set | frozenset | range) and not is_range
+    intervals: list[Any] = list(frames) if several else [frames]
+    if not all(_is_number(item) or isinstance(item, list | tuple | slice) for item in intervals):
         raise SelectionError(
             f"exclude: frames = {shown(frames)} cannot be used: give whole numbers, ranges (first, after "
             "the last), or a list of both"
         )
-    return [(item, item + 1) if _is_number(item) else item for item in each]
+    return [(item, item + 1) if _is_number(item) else item for item in intervals]
+
+
+def _is_range_of_frames(frames: Any) -> bool:
+    pair = isinstance(frames, list | tuple) and len(frames) == 2
+    return pair and all(end is None or _is_number(end) for end in frames)
 
 
 def _frames_in_array(scan: BinsAndFrames, frames: np.ndarray) -> set[Any] | list[Any]:
@@ -227,10 +239,11 @@ def _interval(
         if not low.is_integer() or not (high.is_integer() or high == math.inf):
             raise SelectionError(f"frames = {low:g}:{high:g} are not whole numbers")
         _check_not_negative("frames", low, high)
+        # the end may be infinite, which is no whole number
         first, stop = max(first, int(low)), int(min(stop, high))
     if time is not None:
         low, high = _range("time", time, scan.time[0])
-        if scan.time[0] >= 0:
+        if scan.time[0] >= 0:  # times may be negative by --time-offset
             _check_not_negative("time", low, high)
         rounding = ROUNDING_OF_TIMES * float(np.median(np.diff(scan.time)))
         inside = np.searchsorted(scan.time, np.array([low, high]) - rounding)
@@ -243,16 +256,16 @@ def _given(**criteria: Any) -> str:
     return " and ".join(named)
 
 
-def _numbers(what: str, value: Any, form: str, whole: bool = False) -> np.ndarray:
+def _numbers(criterion: str, value: Any, form: str, whole: bool = False) -> np.ndarray:
     several = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
-    each: list[Any] = np.ravel(value).tolist() if several else [value]
-    numbers = [item for item in each if _is_number(item) and not (whole and item != int(item))]
-    if not each or len(numbers) < len(each):
-        raise SelectionError(f"{what} = {shown(value)} cannot be selected: give {form}")
+    items: list[Any] = np.ravel(value).tolist() if several else [value]
+    numbers = [item for item in items if _is_number(item) and not (whole and item != int(item))]
+    if not items or len(numbers) < len(items):
+        raise SelectionError(f"{criterion} = {shown(value)} cannot be selected: give {form}")
     return np.array(numbers)
 
 
-def _range(what: str, value: Any, first: float | None = None) -> tuple[float, float]:
+def _range(criterion: str, value: Any, first: float | None = None) -> tuple[float, float]:
     """Return (low, high) of a range; first: in place of a missing start, by default both are needed."""
     if isinstance(value, slice) and value.step is None and first is not None:
         value = value.start, value.stop
@@ -263,12 +276,12 @@ def _range(what: str, value: Any, first: float | None = None) -> tuple[float, fl
         pair = [first if pair[0] is None else pair[0], math.inf if pair[1] is None else pair[1]]
     if not all(map(_is_number, pair)):
         raise SelectionError(
-            f"{what} = {shown(value)} is not a range: give two numbers, (low, high)"
+            f"{criterion} = {shown(value)} is not a range: give two numbers, (low, high)"
         )
     low, high = map(float, pair)
-    if what != "phi" and not low < high:
+    if criterion != "phi" and not low < high:
         raise SelectionError(
-            f"{what} = {low:g}:{high:g} is empty: the first number is the start, the second the end"
+            f"{criterion} = {low:g}:{high:g} is empty: the first number is the start, the second the end"
         )
     return low, high
 
@@ -277,10 +290,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
 
 
-def _check_not_negative(what: str, low: float, high: float) -> None:
+def _are_two_numbers(values: Sequence[Any] | np.ndarray) -> bool:
+    return len(values) == 2 and all(map(_is_number, values))
+
+
+def _check_not_negative(criterion: str, low: float, high: float) -> None:
     if low < 0:
         raise SelectionError(
-            f"{what} = {low:g}:{high:g} begins below 0, but the first frame of "
+            f"{criterion} = {low:g}:{high:g} begins below 0, but the first frame of "
             f"the store is at 0: give 0:{high:g} for everything up to {high:g}"
         )
 
@@ -288,21 +305,22 @@ def _check_not_negative(what: str, low: float, high: float) -> None:
 def _angles(scan: BinsAndFrames, phi: Any) -> Bool[np.ndarray, " bin"]:
     if _is_number(phi):
         return nearest_angles(scan.q, scan.phi, float(phi))
-    if isinstance(phi, tuple) and len(phi) == 2 and all(map(_is_number, phi)):
+    if isinstance(phi, tuple) and _are_two_numbers(phi):
         low, high = _turn(phi)  # counted upwards from low
         return ((scan.phi - low) % 360 <= (high - low) % 360) | (high - low >= 360)
     if not isinstance(phi, Sequence | np.ndarray) or isinstance(phi, str) or not len(phi):
         raise SelectionError(
             f"phi = {shown(phi)} is neither an angle in degrees, nor a range (low, high), nor a list of these"
         )
-    if len(phi) == 2 and all(map(_is_number, phi)):
+    if _are_two_numbers(phi):
         a, b = phi
         raise SelectionError(
             f"phi = [{a:g}, {b:g}] may be a range or two angles: write ({a:g}, {b:g}) for the range, "
             f"[({a - 1:g}, {a + 1:g}), ({b - 1:g}, {b + 1:g})] for the angles"
         )
-    each = [item if _is_number(item) else _range("phi", item) for item in phi]
-    return np.logical_or.reduce([_angles(scan, item) for item in each])
+    # an item that is no angle is a range, also as a list: nothing else is meant within a list
+    angles = [item if _is_number(item) else _range("phi", item) for item in phi]
+    return np.logical_or.reduce([_angles(scan, angle) for angle in angles])
 
 
 def _turn(pair: tuple[float, float]) -> tuple[float, float]:
@@ -320,17 +338,19 @@ def _turn(pair: tuple[float, float]) -> tuple[float, float]:
 
 
 def _scan_numbers(scan: BinsAndFrames, value: Any) -> list[int]:
-    each: Any = [value] if isinstance(value, str | Real) else value
-    if not isinstance(each, Sequence | np.ndarray) or not len(each):
+    items: Any = [value] if isinstance(value, str | Real) else value
+    if not isinstance(items, Sequence | np.ndarray) or not len(items):
         raise SelectionError(
             f"scan = {shown(value)} cannot be selected: give a number, a name, or a list"
         )
     names, present = scan.scan_names, sorted(set(scan.scan_number.tolist()))
     numbers = {names[n - 1]: n for n in present} | {str(n): n for n in present}
-    if unknown := [item for item in each if str(item) not in numbers]:
-        some = [f"{n} ({names[n - 1]})" for n in present[:4]] + ["..."] * (len(present) > 4)
-        raise SelectionError(f"there is no scan {shown(unknown[0])}; choose from {', '.join(some)}")
-    return [numbers[str(item)] for item in each]
+    if unknown := [item for item in items if str(item) not in numbers]:
+        choices = [f"{n} ({names[n - 1]})" for n in present[:4]] + ["..."] * (len(present) > 4)
+        raise SelectionError(
+            f"there is no scan {shown(unknown[0])}; choose from {', '.join(choices)}"
+        )
+    return [numbers[str(item)] for item in items]
 
 
 def _labelled(
@@ -347,10 +367,10 @@ def _labelled(
 def _available(scan: BinsAndFrames) -> str:
     rings, unknown = rings_of(scan.q), int(np.isnan(scan.q).sum())
     labels = [int(label) for label in scan.label]
-    some = ", ".join(map(str, labels[:8])) + (", ..." if len(labels) > 8 else "")
+    listed = ", ".join(map(str, labels[:8])) + (", ..." if len(labels) > 8 else "")
     return (
         f"there {'is' if len(scan.bins) == 1 else 'are'} {counted(len(scan.bins), 'bin')}: q = "
         + (format_rings(rings) if len(rings) else "unknown")
         + (f" and unknown for {unknown}" if unknown and len(rings) else "")
-        + f", φ from {scan.phi.min():g} to {scan.phi.max():g}°, labels {some}"
+        + f", φ from {scan.phi.min():g} to {scan.phi.max():g}°, labels {listed}"
     )

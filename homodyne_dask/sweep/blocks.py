@@ -68,6 +68,7 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
     members = list(place.members)
     for row, member in enumerate(members):
         scan.read_chunk(Chunk(source.factor, scan.bins[member], *place.tile), data[row])
+    # the buffer may hold what was read before
     data[len(members) :] = np.nan
     i, j = (number * source.side for number in place.tile)
     use = coarse_use(scan, source.factor)
@@ -226,11 +227,11 @@ def block(source: BlockSource, place: Place, budget: int) -> Block:
         if data is None or data.shape != (bins, source.side, source.side):
             data = _SCRATCH.data = aligned_array(bins, source.side)
         return placed(read_block(source, place, data), source.device)
-    kept = BLOCKS.get((source, place))
-    if kept is None:
-        kept = placed(read_block(source, place, aligned_array(bins, source.side)), source.device)
-        keep(BLOCKS, (source, place), kept, budget)
-    return kept
+    cached = BLOCKS.get((source, place))
+    if cached is None:
+        cached = placed(read_block(source, place, aligned_array(bins, source.side)), source.device)
+        keep(BLOCKS, (source, place), cached, budget)
+    return cached
 
 
 def placed(block: Block, device: str) -> Block:

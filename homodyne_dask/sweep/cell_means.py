@@ -57,8 +57,8 @@ def means_over_cells(
             if cut.n_active:
                 cell = cells.of_tile(place.i0, place.j0, source.side)
                 sums = backend.cell_sums(point, place, cell, sums)
-            needed = cut.n_active > 0 or reading > 0
-            cost = cost.plus(Cost(cut.n_active, cut.n_total, int(needed), 1))
+            is_needed = cut.n_active > 0 or reading > 0
+            cost = cost.plus(Cost(cut.n_active, cut.n_total, int(is_needed), 1))
         means.append(cell_means(sums[:, :-1], cells.pairs, y, weight))
     return means, cost
 
@@ -87,11 +87,11 @@ def _read(
             lag = data.j0 + frame[None, :] - data.i0 - frame[:, None]
             cell = cells.of_tile(data.i0, data.j0, source.side)
             for b in range(len(run.members)):
-                known = np.isfinite(data.c2[b]) & (lag >= min_lag)
-                weight = np.outer(data.weight_rows[b], data.weight_columns[b])[known]
-                values = data.c2[b][known].astype(float) - 1
+                measured = np.isfinite(data.c2[b]) & (lag >= min_lag)
+                weight = np.outer(data.weight_rows[b], data.weight_columns[b])[measured]
+                values = data.c2[b][measured].astype(float) - 1
                 for n, term in enumerate((values, weight, None)):
-                    sums[n, b] += np.bincount(cell[known], term, cells.number + 1)
+                    sums[n, b] += np.bincount(cell[measured], term, cells.number + 1)
     total, weight, count = sums[..., :-1]
     whole = (count == cells.pairs) & (count > 0)
     return np.stack([total / np.maximum(count, 1), np.where(whole, weight, 0.0)])

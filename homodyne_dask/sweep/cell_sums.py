@@ -68,15 +68,15 @@ def _sums(
 
     total, possible = np.zeros((bins, ages, lags, 12)), over(group[np.outer(*used)])
     for b in range(bins):
-        known = np.isfinite(c2[b])
-        y, far, at_known = c2[b][known] - 1.0, lag[known], group[known]
-        w, later = (np.broadcast_to(row, lag.shape)[known] for row in (of_columns[b], t2))
-        first, weight = of_rows[b][:, None], over(at_known, w)
-        pairs, of_far = over(at_known), over(at_known, far)
+        measured = np.isfinite(c2[b])
+        y, far, cells = c2[b][measured] - 1.0, lag[measured], group[measured]
+        w, later = (np.broadcast_to(row, lag.shape)[measured] for row in (of_columns[b], t2))
+        first, weight = of_rows[b][:, None], over(cells, w)
+        pairs, of_far = over(cells), over(cells, far)
         sums = (
-            first * weight, first * over(at_known, w * y), first * t1[:, None] * weight,
-            first * over(at_known, w * later), over(at_known, y), i * pairs, of_far, i**2 * pairs,
-            i * of_far, over(at_known, far**2), pairs, possible,
+            first * weight, first * over(cells, w * y), first * t1[:, None] * weight,
+            first * over(cells, w * later), over(cells, y), i * pairs, of_far, i**2 * pairs,
+            i * of_far, over(cells, far**2), pairs, possible,
         )  # fmt: skip
         rows = np.stack(sums, axis=-1)
         total[b] = [rows[age == a].sum(0) for a in range(ages)]  # no BLAS, with its threads

@@ -115,7 +115,7 @@ def computed_on_cluster[G](
     try:
         with cluster_errors(client):
             for owner, numbers in assign_tasks(runs, owners).items():
-                made = client.map(
+                submitted = client.map(
                     operator.call,
                     # Dask would search tuples, of many bins, for futures
                     [partial(task.function, context, runs[n], argument) for n in numbers],
@@ -124,12 +124,13 @@ def computed_on_cluster[G](
                     workers=owner or None,
                     allow_other_workers=bool(owner),
                 )
-                futures |= zip(made, numbers, strict=True)
+                futures |= zip(submitted, numbers, strict=True)
             for future, (gram, report) in finished(client, futures):
                 future.release()
                 yield futures[future], gram, report
     finally:
-        left = [future for future in futures if not future.done()]
+        # of a pass that was interrupted: workers would compute the others, too
+        unfinished = [future for future in futures if not future.done()]
         if client.status == "running":
             with failures_logged("tasks were not cancelled"):
-                with_timeout(ANSWER_TIMEOUT, client.cancel, left, reason="the pass has ended")
+                with_timeout(ANSWER_TIMEOUT, client.cancel, unfinished, reason="the pass has ended")

@@ -135,8 +135,10 @@ def layout(
     used = coarse_use(scan, factor).astype(np.int64)
     n = np.arange(len(used))
     later = np.concatenate([np.cumsum(used[::-1])[::-1], [0]])
-    each = used * later[np.minimum(n + lag, len(n))]
-    pairs = int(each[: 1 if scan.is_table else None].sum()) * len(scan.bins)  # with the first frame
+    partners = used * later[np.minimum(n + lag, len(n))]
+    if scan.is_table:  # pairs with the first frame alone
+        partners = partners[:1]
+    pairs = int(partners.sum()) * len(scan.bins)
     if pairs == 0:
         raise SelectionError(
             f"no pair of frames is left: {int(used.sum())} of {len(used)} frames are in use and "
@@ -169,10 +171,10 @@ def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
 def _groups(q: np.ndarray, apart: np.ndarray, side: int) -> tuple[tuple[int, ...], ...]:
     """Return bins of equal q and number together, in equal shares of at most MAX_BLOCK_BYTES."""
     most = MAX_BLOCK_BYTES // (4 * side**2)
-    known = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
+    q_or_unknown = np.nan_to_num(q, nan=-1.0)  # one value for all that are unknown
     groups: list[tuple[int, ...]] = []
-    for number, value in dict.fromkeys(zip(apart.tolist(), known.tolist(), strict=True)):
-        members = np.flatnonzero((known == value) & (apart == number))
+    for number, value in dict.fromkeys(zip(apart.tolist(), q_or_unknown.tolist(), strict=True)):
+        members = np.flatnonzero((q_or_unknown == value) & (apart == number))
         shares = np.array_split(members, -(-len(members) // most))
         groups += [tuple(int(b) for b in share) for share in shares]
     return tuple(groups)
@@ -191,25 +193,25 @@ def runs(layout: Layout, threads: int, shortest: float = MIN_TASK_SECONDS) -> li
         return [Run(n, members, layout.tiles, length) for n, members in enumerate(layout.groups)]
     computing = layout.pairs / PAIRS_PER_SECOND / threads
     while True:
-        made = _runs_of(layout, threads, shortest)
-        if len(made) * SCHEDULER_SECONDS <= computing + shortest or shortest >= MAX_TASK_SECONDS:
-            return made
+        tasks = _runs_of(layout, threads, shortest)
+        if len(tasks) * SCHEDULER_SECONDS <= computing + shortest or shortest >= MAX_TASK_SECONDS:
+            return tasks
         shortest *= 2
 
 
 def _runs_of(layout: Layout, threads: int, seconds: float) -> list[Run]:
     tiles_per_second = PAIRS_PER_SECOND / max(layout.pairs / layout.blocks, 1)
     shortest, longest = seconds * tiles_per_second, MAX_TASK_SECONDS * tiles_per_second
-    made, left, length = [], layout.blocks, layout.blocks
+    tasks, remaining, length = [], layout.blocks, layout.blocks
     for group, members in enumerate(layout.groups):
         first = 0
         while first < len(layout.tiles):
-            wanted = min(max(left / threads, shortest), longest, len(layout.tiles), length)
-            length = 2 ** int(np.log2(max(wanted, 1)))
-            made.append(Run(group, members, layout.tiles[first : first + length], length))
-            left -= len(made[-1].tiles)
+            work = min(max(remaining / threads, shortest), longest, len(layout.tiles), length)
+            length = 2 ** int(np.log2(max(work, 1)))
+            tasks.append(Run(group, members, layout.tiles[first : first + length], length))
+            remaining -= len(tasks[-1].tiles)
             first += length
-    return made
+    return tasks
 
 
 def longest_task(layout: Layout) -> float:

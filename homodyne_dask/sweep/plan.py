@@ -100,7 +100,7 @@ ON_CPU = Device("cpu", "as requested")
 
 
 def chosen_device(
-    wanted: str,
+    requested: str,
     layout: Layout,
     memory: str,
     find: Callable[[], Gpus | str],
@@ -108,9 +108,9 @@ def chosen_device(
     passes: int = PASSES_OF_A_FIT,
 ) -> Device:
     """Return where passes are computed; `find` returns the GPUs, or why not; threads: of processors."""
-    if wanted == "cpu":
+    if requested == "cpu":
         return ON_CPU
-    if wanted == "gpu":
+    if requested == "gpu":
         if layout.cells:
             raise OptionError(f"device = 'gpu' is not available: {_OF_CELLS}; leave out device")
         if isinstance(gpus := find(), str):
@@ -127,9 +127,9 @@ def chosen_device(
         return Device("cpu", f"starting a GPU takes {GPU_START_SECONDS:g} s, {all_passes}")
     if isinstance(gpus := find(), str):
         return Device("cpu", gpus)
-    needed, capacity = layout.resident_bytes, int(USABLE_SHARE * gpus.memory) * gpus.number
-    if needed > capacity:
-        return Device("cpu", f"the data need {size(needed)}, but {gpus} can hold {size(capacity)}")
+    data, capacity = layout.resident_bytes, int(USABLE_SHARE * gpus.memory) * gpus.number
+    if data > capacity:
+        return Device("cpu", f"the data need {size(data)}, but {gpus} can hold {size(capacity)}")
     on_gpu = seconds_of_passes(layout.pairs, 0, gpus.number, passes)
     if on_cpu <= on_gpu:
         return Device("cpu", f"{gpus} would take about {on_gpu:,.1f} s, {all_passes}")
@@ -194,8 +194,8 @@ class Plan(Printed):
     @property
     def memory_per_worker(self) -> int:
         """Projected peak of one worker process, bytes."""
-        kept = self.layout.resident_bytes if self.resident and self.device.gpus is None else 0
-        share = -(-kept // self.workers.processes)
+        in_memory = self.resident and self.device.gpus is None
+        share = -(-self.layout.resident_bytes * in_memory // self.workers.processes)
         working = self.layout.working_bytes(self.parameters, self.workers.threads_each)
         of_bins = _BYTES_OF_BIN * self.bins * self.workers.local
         return _PROCESS_BYTES + bool(cuda_plugins()) * _CUDA_BYTES + share + working + of_bins
@@ -228,8 +228,8 @@ class Plan(Printed):
         return f"on Dask: {counts} ({why})"
 
     def _rows(self) -> list[tuple[str, str]]:
-        kept = "in memory" if self.device.gpus is None else "on the GPU"
-        reads = f"once, then kept {kept}" if self.resident else "in every pass"
+        place = "in memory" if self.device.gpus is None else "on the GPU"
+        reads = f"once, then kept {place}" if self.resident else "in every pass"
         tiles, driver = counted(self.tasks[0].length, "tile"), self.driver
         rate = PAIRS_PER_SECOND / 1e6 * self.device.speed
         of_each = f"{rate:.0f} million {self.layout.datum}/s per {'GPU' if self.gpus else 'thread'}"
@@ -265,8 +265,8 @@ class Plan(Printed):
 def workers_here(layout: Layout, memory: str = "auto") -> Workers:
     """Return the workers of a fit without a client: threads where data are few or stay in memory."""
     local = this_process(layout.blocks)
-    kept = memory != "stream" and layout.resident_bytes <= RESIDENT_SHARE * local.memory
-    return local if kept or layout.pairs < IN_PROCESS_PAIRS else local_workers()
+    stays_in_memory = memory != "stream" and layout.resident_bytes <= RESIDENT_SHARE * local.memory
+    return local if stays_in_memory or layout.pairs < IN_PROCESS_PAIRS else local_workers()
 
 
 def make_plan(

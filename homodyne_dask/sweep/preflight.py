@@ -123,16 +123,16 @@ def _failures(client: Client, scan: Scan | None, plan: Plan | None) -> Iterator[
         yield from other_versions("the scheduler", theirs, "the scheduler", package_versions())
     required = requirements(scan, plan)
     answers = answered(client, client.run, inspect, required, on_error="return")
-    known = answered(client, known_workers, client)
+    workers = answered(client, known_workers, client)
     hosts: defaultdict[str, list[WorkerInfo]] = defaultdict(list)
     for address, answer in answers.items():
-        if address not in known:  # it has left: another comes
+        if address not in workers:  # it has left: another comes
             continue
         if isinstance(answer, WorkerInfo):
             hosts[answer.host].append(answer)
         elif not isinstance(answer, OSError):  # it is leaving
             yield (
-                f"worker {known[address]['name']} cannot load homodyne_dask ({type(answer).__name__}: "
+                f"worker {workers[address]['name']} cannot load homodyne_dask ({type(answer).__name__}: "
                 f"{answer}): install it in the worker's environment"
             )
     for on_host in hosts.values():
@@ -158,13 +158,13 @@ def requirements(scan: Scan | None = None, plan: Plan | None = None) -> Requirem
 
 
 def other_versions(
-    who: str, theirs: dict[str, str], what: str, ours: dict[str, str]
+    who: str, theirs: dict[str, str], processes: str, ours: dict[str, str]
 ) -> Iterator[str]:
-    for package, wanted in ours.items():
-        if (version := theirs.get(package, "unknown")) != wanted:
+    for package, our_version in ours.items():
+        if (version := theirs.get(package, "unknown")) != our_version:
             yield (
-                f"{who} has {package} {version}, but this program has {wanted}: start {what}, or this "
-                f"program, again from the same environment"
+                f"{who} has {package} {version}, but this program has {our_version}: start {processes}, or "
+                f"this program, again from the same environment"
             )
 
 
@@ -175,17 +175,17 @@ def unmet(
     name, host, needed = worker.name, worker.host, required.memory
     yield from other_versions(name, worker.versions, "the workers", required.versions)
     if worker.chunk != required.digest:
-        what = "it reads other data" if len(worker.chunk) == 64 else worker.chunk
+        reason = "it reads other data" if len(worker.chunk) == 64 else worker.chunk
         remedy = "put it on a file system that all nodes share, and check its permissions"
         if is_url(required.store):
             remedy = "set its credentials in the environment of the workers"
-        yield f"{name} on {host} cannot read the store {required.store} ({what}): {remedy}"
-    if worker.pool > worker.threads and sum(each.pool for each in on_host) > worker.cores:
+        yield f"{name} on {host} cannot read the store {required.store} ({reason}): {remedy}"
+    if worker.pool > worker.threads and sum(other.pool for other in on_host) > worker.cores:
         yield (
             f"{name} has {counted(worker.threads, 'thread')} but computes on {worker.pool}, more than the "
             f"cores of {host} allow: start it with NPROC={worker.threads} in its environment"
         )
-    memory = worker.available + sum(each.used for each in on_host)
+    memory = worker.available + sum(other.used for other in on_host)
     if worker.limit and worker.limit < needed:
         yield (
             f"{name} may use {size(worker.limit)}, but the plan needs {size(needed)}: give jobs more "

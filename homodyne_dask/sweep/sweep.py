@@ -63,6 +63,7 @@ class ArrivingGrams[G: AnyGram]:
     def add(self, n: int, gram: G) -> None:
         self.missing.remove(n)
         group, first, length = self.subtrees[n]
+        # a run begins at a multiple of its length 2^k: its neighbour's begin differs in that bit
         while (neighbour := (group, first ^ length, length)) in self.held:
             gram = add(gram, self.held.pop(neighbour))
             first, length = min(first, neighbour[1]), 2 * length
@@ -71,9 +72,9 @@ class ArrivingGrams[G: AnyGram]:
     def total(self, layout: Layout) -> G:
         assert not self.missing
         bins = sum(map(len, layout.groups))
-        some = next(iter(self.held.values()))
+        gram = next(iter(self.held.values()))
         arrays = [
-            None if sums is None else np.zeros((bins, *sums.shape[1:]), sums.dtype) for sums in some
+            None if sums is None else np.zeros((bins, *sums.shape[1:]), sums.dtype) for sums in gram
         ]
         for group, keys in groupby(sorted(self.held), lambda key: key[0]):
             subtrees = [self.held[key] for key in keys]
@@ -81,7 +82,7 @@ class ArrivingGrams[G: AnyGram]:
             for array, sums in zip(arrays, whole, strict=True):
                 if array is not None:
                     array[list(layout.groups[group])] = sums
-        return some._make(arrays)
+        return gram._make(arrays)
 
 
 class Passes(Protocol):
@@ -223,27 +224,27 @@ def executed[G: AnyGram](
 def _computed_on_threads[G: AnyGram](
     sweep: Sweep, task: Task[G], argument: Any
 ) -> Iterator[tuple[int, G, Report]]:
-    left, made = deque(enumerate(sweep.tasks)), SimpleQueue[Any]()
+    runs, arrivals = deque(enumerate(sweep.tasks)), SimpleQueue[Any]()
 
     def compute() -> None:
-        while left:
+        while runs:
             try:
-                n, run = left.popleft()
+                n, run = runs.popleft()
             except IndexError:  # another thread took the last
                 return
-            made.put((n, *task.function(sweep.context, run, argument)))
+            arrivals.put((n, *task.function(sweep.context, run, argument)))
 
     threads = [in_thread(compute) for _ in range(sweep.threads)]
     for thread in threads:
-        thread.add_done_callback(made.put)
-    missing = len(sweep.tasks)
+        thread.add_done_callback(arrivals.put)
+    outstanding = len(sweep.tasks)
     try:
-        while missing:
-            if isinstance(arrived := made.get(), Future):
+        while outstanding:
+            if isinstance(arrived := arrivals.get(), Future):
                 arrived.result()  # raises what a task has raised
             else:
-                missing -= 1
+                outstanding -= 1
                 yield arrived
     finally:
-        left.clear()
+        runs.clear()
         wait(threads)

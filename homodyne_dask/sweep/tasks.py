@@ -165,9 +165,9 @@ class BlockGrams:
         return [backend.gram(first, leaf.data, leaf.sums) for leaf in leaves]
 
 
-def gram_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[Gram, Cost]:
+def gram_of(context: TaskContext, run: Run, parameters: AtTheta) -> tuple[Gram, Cost]:
     """Return the merged Gram of a run of blocks, under the problem's loss where linear_params are given."""
-    theta, linear = at.of_run(run)
+    theta, linear = parameters.of_run(run)
     return _gram_of(context, run, [theta], GramColumns.DERIVATIVES, linear)
 
 
@@ -197,8 +197,8 @@ def _gram_of(
     return merged(context, run, grams, grams.points, grams.width)
 
 
-def cell_means_of(context: TaskContext, run: Run, at: AtTheta) -> tuple[CellMeans, Cost]:
-    [means], cost = means_over_cells(*context, run, [at.theta])
+def cell_means_of(context: TaskContext, run: Run, parameters: AtTheta) -> tuple[CellMeans, Cost]:
+    [means], cost = means_over_cells(*context, run, [parameters.theta])
     return means, cost
 
 
@@ -312,10 +312,10 @@ def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     return None, NO_COST
 
 
-def metered(what: str) -> AbstractContextManager[object]:
+def metered(activity: str) -> AbstractContextManager[object]:
     """Return a context whose time Dask shows as a part of a task; without Dask it does nothing."""
     metrics = sys.modules.get("distributed.metrics")  # a worker has loaded it
-    return nullcontext() if metrics is None else metrics.context_meter.meter(what)
+    return nullcontext() if metrics is None else metrics.context_meter.meter(activity)
 
 
 GRAM = Task(gram_of, "gram")

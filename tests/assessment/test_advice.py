@@ -176,7 +176,7 @@ def typed(folder, monkeypatch):
     monkeypatch.setattr(checks, "determined_at", lambda *_: determined)
     monkeypatch.setattr(run_fits, "fit_job", lambda job, model, *_, **__: prepared([job], model))
     monkeypatch.setattr(run_many, "run_many", prepared)
-    monkeypatch.setattr(run_fits, "fit_parts_together", lambda *_: prepared([], None))
+    monkeypatch.setattr(run_fits, "fit_subsets_together", lambda *_: prepared([], None))
     monkeypatch.setattr(choose_model, "fit", lambda *_, **__: prepared([], None))
     return request_of
 

@@ -212,9 +212,11 @@ def test_steps_are_curved_along_rates_of_one_scan_or_of_all():
     of = replace(search(LAMINAR_FLOW.parameters), laws=laws)
     scans = ["scan 1", "scan 2"]
     both = GlobalParameters.of(of.names, ["D0", "alpha", "D_offset"], scans).search(of)
-    assert [law.at for law in both.laws] == [(0, 2, 4), (1, 3, 5), (6, 7, 8)]
+    assert [law.places for law in both.laws] == [(0, 2, 4), (1, 3, 5), (6, 7, 8)]
     amplitude = GlobalParameters.of(of.names, ["D0"], scans).search(of)
-    assert [law.at for law in amplitude.laws] == [(4, 5, 6)]  # alpha would follow two rates at once
+    assert [law.places for law in amplitude.laws] == [
+        (4, 5, 6)
+    ]  # alpha would follow two rates at once
     assert amplitude.period[-1] == 180
     assert amplitude.lower[:2].tolist() == [of.lower[0]] * 2
 

@@ -7,8 +7,8 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.series.parts import places_of
-from homodyne_dask.fitting.series.rings_and_windows import Part
+from homodyne_dask.fitting.series.rings_and_windows import Subset
+from homodyne_dask.fitting.series.subsets import places_of
 from homodyne_dask.plugins import PackageWarning
 from homodyne_dask.store.schema import Attributes
 from tests.synthetic import measured, store
@@ -22,7 +22,7 @@ def part(name, **experiment):
     )
     held = {key: of for key, of in experiment.items() if of}
     scan.attributes = Attributes.model_construct(experiment=held)
-    return Part(f"{name}.zarr", name, {}, scan)  # ty: ignore
+    return Subset(f"{name}.zarr", name, {}, scan)  # ty: ignore
 
 
 PARTS = [part(name) for name in NAMES]

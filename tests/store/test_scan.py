@@ -9,7 +9,7 @@ import zarr
 
 import homodyne_dask as hd
 from homodyne_dask.errors import SelectionError, StoreError
-from homodyne_dask.fitting.series.rings_and_windows import parts_of
+from homodyne_dask.fitting.series.rings_and_windows import subsets_of
 from homodyne_dask.store import schema
 from homodyne_dask.store.rings_and_clusters import nearest_angles, nearest_ring
 from homodyne_dask.store.scan import open_dataset
@@ -208,10 +208,10 @@ def test_values_for_each_bin_have_the_order_of_the_labels(scan):
 
 
 def test_windows_that_follow_each_other_share_no_frame(scan):
-    parts = parts_of(scan, "age", [(0, 5), (5, 12.5), (12.5, 20)])
+    parts = subsets_of(scan, "age", [(0, 5), (5, 12.5), (12.5, 20)])
     assert [part.scan.frames for part in parts] == [(0, 10), (10, 25), (25, 40)]
     tenths = replace(scan, time=0.1 * np.arange(40))  # 3 · 0.1 is a little more than 0.3
-    parts = parts_of(tenths, "age", [(0, 0.3), (0.3, 0.6), (0.6, 0.9)])
+    parts = subsets_of(tenths, "age", [(0, 0.3), (0.3, 0.6), (0.6, 0.9)])
     assert [part.scan.frames for part in parts] == [(0, 3), (3, 6), (6, 9)]
 
 

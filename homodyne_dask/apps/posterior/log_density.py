@@ -76,7 +76,7 @@ class Coordinates:
     def from_x(self, x: Thetas) -> Thetas:
         u = np.where(self.log, np.log(np.where(self.log, x, 1.0)), x)
         for law in self.laws:
-            u[..., law.at] = rate_values(law, x[..., law.at])
+            u[..., law.places] = rate_values(law, x[..., law.places])
         return u
 
     def to_x(self, u: Thetas) -> Thetas:
@@ -84,10 +84,12 @@ class Coordinates:
         with np.errstate(all="ignore"):  # the result is NaN or infinite
             x = np.where(self.log, np.exp(np.where(self.log, u, 0.0)), u)
             for law in self.laws:
-                rises = np.diff(u[..., law.at])
+                rises = np.diff(u[..., law.places])
                 b = np.log(rises[..., 1] / rises[..., 0]) / np.log(law.ratio)
                 a = rises[..., 0] / (law.first**b * np.expm1(b * np.log(law.ratio)))
-                x[..., law.at] = np.stack([a, b, u[..., law.at[0]] - a * law.first**b], axis=-1)
+                x[..., law.places] = np.stack(
+                    [a, b, u[..., law.places[0]] - a * law.first**b], axis=-1
+                )
         return x
 
     def slope(self) -> Roots:
@@ -95,19 +97,19 @@ class Coordinates:
         x = self.x
         matrix = np.diag(np.where(self.log, 1 / np.where(self.log, x, 1.0), 1.0))
         for law in self.laws:
-            a, b, _ = x[list(law.at)]
+            a, b, _ = x[list(law.places)]
             power = law.times**b
             columns = [power, a * power * np.log(law.times), np.ones(3)]
-            matrix[np.ix_(law.at, law.at)] = np.stack(columns, axis=1)
+            matrix[np.ix_(law.places, law.places)] = np.stack(columns, axis=1)
         return matrix
 
 
 def coordinates(search: Search, theta: Theta, laws: tuple[PowerLaw, ...]) -> Coordinates:
     """Return the coordinates of a fit that ended at theta; laws: the rates of which they are values."""
     free, place = search.free, np.cumsum(search.free) - 1
-    laws = tuple(law._replace(at=tuple(int(place[n]) for n in law.at)) for law in laws)
+    laws = tuple(law._replace(places=tuple(int(place[n]) for n in law.places)) for law in laws)
     log = search.log[free] & (search.lower[free] > 0)
-    log[[n for law in laws for n in law.at]] = False
+    log[[n for law in laws for n in law.places]] = False
     turn = np.outer([-0.5, 0.5], search.period[free]) + theta[free]
     bounds = np.stack([search.lower[free], search.upper[free]])
     lower, upper = np.where(np.isfinite(turn), turn, bounds)
@@ -262,12 +264,12 @@ class Target(NamedTuple):
 
     def log_prior(self, x: Places) -> Values:
         """Return the log density of the prior at free parameters, up to a constant."""
-        of_rates, total = {n for law in self.z.laws for n in law.at}, np.zeros(len(x))
+        of_rates, total = {n for law in self.z.laws for n in law.places}, np.zeros(len(x))
         for n in set(range(len(self.priors))) - of_rates:
             total += self.priors[n].log_density(x[:, n])
         for law in self.z.laws:
-            total += log_volume(law, x[:, law.at])
-            total -= 1.5 * np.log((rate_values(law, x[:, law.at]) ** 2).sum(1))
+            total += log_volume(law, x[:, law.places])
+            total -= 1.5 * np.log((rate_values(law, x[:, law.places]) ** 2).sum(1))
         return total
 
     def log_density(self, x: Places, chisqr: Values) -> Values:
@@ -275,14 +277,14 @@ class Target(NamedTuple):
         total = self.adjustment.log_likelihood(self.u.from_x(x), chisqr) + self.log_prior(x)
         total += np.log(x[:, self.z.log]).sum(1)
         for law in self.z.laws:
-            total -= log_volume(law, x[:, law.at])
+            total -= log_volume(law, x[:, law.places])
         return total
 
     def prior_draws(self, n: int, rng: np.random.Generator) -> Thetas:
         x = np.column_stack([prior.sample(rng, n) for prior in self.priors])
         for law in self.z.laws:
-            a, b, c = (self.priors[k] for k in law.at)
-            x[:, law.at] = rate_draws(law, (a, b, c), n, rng)
+            a, b, c = (self.priors[k] for k in law.places)
+            x[:, law.places] = rate_draws(law, (a, b, c), n, rng)
         return self.u.to_theta(x)
 
 

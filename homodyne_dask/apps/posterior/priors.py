@@ -132,11 +132,11 @@ def posterior_priors(
 ) -> tuple[dict[str, Prior], tuple[PowerLaw, ...]]:
     """Return the prior of every free parameter, and the rates that have one of their own: none was given."""
     chosen = given_priors(by_user, search)
-    named = {law: {search.names[n] for n in law.at} for law in free_laws(search)}
+    named = {law: {search.names[n] for n in law.places} for law in free_laws(search)}
     laws = tuple(law for law, names in named.items() if not names & chosen.keys())
     free = [parameters[n] for n in np.flatnonzero(search.free)]
     priors = {p.name: _prior_of(p, chosen.get(p.name), search) for p in free}
-    for n in (n for law in laws for n in law.at[:2]):
+    for n in (n for law in laws for n in law.places[:2]):
         p, prior = parameters[n], priors[parameters[n].name]
         words = with_unit(f"{FLAT_IN_RATE}, {prior.low:g} to {prior.high:g}", p.unit)
         priors[p.name] = prior._replace(text=words)
@@ -149,9 +149,9 @@ def free_laws(search: Search) -> tuple[PowerLaw, ...]:
     return tuple(
         law
         for law in search.laws
-        if search.free[list(law.at)].all()
-        and search.lower[law.at[0]] >= 0
-        and np.isfinite(bounds[:, list(law.at[:2])]).all()
+        if search.free[list(law.places)].all()
+        and search.lower[law.places[0]] >= 0
+        and np.isfinite(bounds[:, list(law.places[:2])]).all()
     )
 
 

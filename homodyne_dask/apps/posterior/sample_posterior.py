@@ -279,15 +279,15 @@ def modes_of(
     time. least: log density from which one counts.
     """
     modes = middle[None]
-    laws = {n: law for law in target.u.laws for n in law.at}
+    laws = {n: law for law in target.u.laws for n in law.places}
     for n, prior in enumerate(target.priors):
         turned = target.z.to_x(modes)
         if np.isfinite(prior.period):
             turned = np.concatenate([_along_period(target, log_density, x, n) for x in turned])
         elif n not in laws:
             turned[:, n] *= -1
-        elif n == laws[n].at[2]:
-            turned[:, n] -= 2 * densities.rate_values(laws[n], turned[:, laws[n].at])[:, 1]
+        elif n == laws[n].places[2]:
+            turned[:, n] -= 2 * densities.rate_values(laws[n], turned[:, laws[n].places])[:, 1]
         turned = target.z.from_x(turned[target.z.inside(turned)])
         for z in turned[log_density(turned) > least] if len(turned) else ():
             apart = np.linalg.norm(np.linalg.solve(root, (modes - z).T), axis=0).min()

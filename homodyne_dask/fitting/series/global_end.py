@@ -140,9 +140,10 @@ class GlobalEnd:
         return errors_of_scans(joint, noise_of_bin, columns_of_bin, clusters)
 
     def _signal(self, noise_of: Callable[[int], SpeckleErrors | None]) -> Signal | None:
-        """None where the noise of a scan shows its decay, or one has no test.
+        """Return the test for a decay, None where the noise of a scan shows a decay without it.
 
-        Nor have scans of one store with parameters of their own, of which each would need a pass over all.
+        None, too, where a scan has no test, as scans of one store with parameters of their own: each would
+        need a pass over the whole store.
         """
         request, reduced = self.request, self.whole.reduced
         signals, free = [], int(request.stores[0].search.free.sum())
@@ -217,11 +218,11 @@ class GlobalEnd:
 
 def _errors_of_scan(errors: Uncertainty, scan: FittedScan) -> Uncertainty:
     place, bins = scan.place, scan.bins
-    both = np.ix_(place, place)
-    taken = {"naive": both, "robust": both, "dof": place, "withheld": place, "few": place}
-    taken |= {"scaling_naive": bins, "scaling_robust": bins, "directions": np.s_[:, place]}
-    values = {name: getattr(errors, name) for name in taken}
-    return replace(errors, **{name: v[taken[name]] for name, v in values.items() if v is not None})
+    block = np.ix_(place, place)
+    index = {"naive": block, "robust": block, "dof": place, "withheld": place, "few": place}
+    index |= {"scaling_naive": bins, "scaling_robust": bins, "directions": np.s_[:, place]}
+    values = {name: getattr(errors, name) for name in index}
+    return replace(errors, **{name: v[index[name]] for name, v in values.items() if v is not None})
 
 
 def _from_scan_alone(end: FitEnd, noise: SpeckleErrors | None) -> Float[np.ndarray, "3 p"]:
@@ -251,8 +252,8 @@ def disagreement(names: Sequence[str], fit: GlobalFit) -> Iterator[Finding]:
     if not differ:
         return
     worst = min(differ, key=lambda name: differ[name])
-    rest = {n: fit.agreement_in(worst, but=n) for n in fit.each["scan"].values.tolist()}
-    without = [n for n, test in rest.items() if test is not None and test.p >= IMPROBABLE]
+    without_one = {n: fit.agreement_in(worst, but=n) for n in fit.each["scan"].values.tolist()}
+    without = [n for n, test in without_one.items() if test is not None and test.p >= IMPROBABLE]
     scan = without[0] if len(without) == 1 else None
     yield finding(
         "scans-disagree", differ, f"--per-scan {','.join(differ)}", p=differ[worst], scan=scan

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from scipy.linalg import block_diag
 
 from homodyne_dask.errors import OptionError, require_known
-from homodyne_dask.fitting.series.parts import Part, check_measured_once
+from homodyne_dask.fitting.series.subsets import Subset, check_measured_once
 from homodyne_dask.fitting.start.averages import Theta
 from homodyne_dask.models.parameters import GaussianPriors, Search
 from homodyne_dask.request.options import PAIRS
@@ -58,9 +58,9 @@ class GlobalParameters:
         if priors is not None:
             priors = GaussianPriors(priors.mean[take], priors.sd[take], priors.period[take])
         laws = {
-            tuple(places): law._replace(at=tuple(places))
+            tuple(places): law._replace(places=tuple(places))
             for law in search.laws
-            for places in self.place[:, list(law.at)].tolist()
+            for places in self.place[:, list(law.places)].tolist()
         }
         uses = Counter(place for places in laws for place in places)
         per_parameter = ("start", "lower", "upper", "free", "period", "log")
@@ -114,29 +114,30 @@ class GlobalRequest(NamedTuple):
 
 
 def global_request(
-    stores: Sequence[Request], parts: Sequence[Part], per_scan: tuple[str, ...]
+    stores: Sequence[Request], subsets: Sequence[Subset], per_scan: tuple[str, ...]
 ) -> GlobalRequest:
     first, *others = stores
     search = first.search
     _check_options(first, per_scan)
     _check_alike(stores)
-    labels = [part.name.partition(": ")[0] for part in parts]
+    labels = [subset.name.partition(": ")[0] for subset in subsets]
     parameters = GlobalParameters.of(search.names, per_scan, labels)
     first_bins = [*accumulate((len(store.scan.bins) for store in stores), initial=0)]
-    store_of_part = [
-        next(n for n, store in enumerate(stores) if is_part_of(part, store)) for part in parts
+    store_of_subset = [
+        next(n for n, store in enumerate(stores) if is_subset_of(subset, store))
+        for subset in subsets
     ]
     scans, scan_of_bin = [], np.empty(first_bins[-1], int)
-    for n, (part, store) in enumerate(zip(parts, store_of_part, strict=True)):
-        whole, bins_of_store = stores[store], list(part.members(stores[store].scan))
+    for n, (subset, store) in enumerate(zip(subsets, store_of_subset, strict=True)):
+        whole, bins_of_store = stores[store], list(subset.members(stores[store].scan))
         scaling, fixed = whole.scaling, whole.scaling.fixed_params
         if fixed is not None:
             scaling = replace(scaling, fixed_params=fixed[bins_of_store])
         scan = FittedScan(
-            request=replace(whole, scan=part.scan, scaling=scaling),
-            number=int(part.at.get("scan", n + 1)),
+            request=replace(whole, scan=subset.scan, scaling=scaling),
+            number=int(subset.axis_values.get("scan", n + 1)),
             store=store,
-            alone=store_of_part.count(store) == 1,
+            alone=store_of_subset.count(store) == 1,
             bins_of_store=bins_of_store,
             bins=first_bins[store] + np.array(bins_of_store),
             place=parameters.place[n],
@@ -174,9 +175,9 @@ def _check_options(first: Request, per_scan: tuple[str, ...]) -> None:
             )
 
 
-def is_part_of(part: Part, whole: Request) -> bool:
-    alike = part.scan.selection._replace(bins=()) == whole.scan.selection._replace(bins=())
-    return alike and set(part.scan.bins) <= set(whole.scan.bins)
+def is_subset_of(subset: Subset, whole: Request) -> bool:
+    alike = subset.scan.selection._replace(bins=()) == whole.scan.selection._replace(bins=())
+    return alike and set(subset.scan.bins) <= set(whole.scan.bins)
 
 
 def _check_alike(stores: Sequence[Request]) -> None:

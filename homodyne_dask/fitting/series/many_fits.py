@@ -1,11 +1,8 @@
-"""One fit of many: its data and options, the folder of its result, and what becomes of it.
-
-What an earlier run left of a fit: a result or a checkpoint, of the same fit or of one that changed.
-
-Many fits: small ones side by side, each a task of a worker; larger ones in turn, on all workers.
+"""Many fits: small ones side by side, each a task of a worker; larger ones in turn, on all workers.
 
 A pass over few pairs takes less time than sending its tasks, and initial values are searched by one
-process: small fits made one after the other would leave most of the workers idle.
+process: small fits made one after the other would leave most of the workers idle. Each fit has a folder for
+its result; what an earlier run left there, a result or a checkpoint, is kept, continued or made anew.
 """
 
 import json
@@ -53,7 +50,8 @@ class Job(NamedTuple):
     """Returns the data; raises for a damaged store."""
     options: Mapping[str, Any]
     folder: Path
-    at: Mapping[str, float] = {}
+    axis_values: Mapping[str, float] = {}
+    """As of a `Subset`."""
     written: bool = True
     """Whether the result is written into its folder."""
     checkpoint: Path | None = None
@@ -62,7 +60,7 @@ class Job(NamedTuple):
     """Format of the figures, beside PNG; '' for none."""
     nexus: bool = False
     compared: tuple[dict[str, Any], ...] = ()
-    made: FitResult | None = None
+    result: FitResult | None = None
     """Its result where it was made together with others: it is only written."""
 
 
@@ -88,15 +86,15 @@ def fit_job(
     resume: bool = False,
     saved: bool = True,
 ) -> tuple[FitResult, tuple[Path, ...]]:
-    scan, result = job.scan(), job.made
-    given = {"client": client, "callbacks": callbacks, **job.options}
+    scan, result = job.scan(), job.result
+    arguments = {"client": client, "callbacks": callbacks, **job.options}
     if not job.written:
-        return result or fit(scan, model, **given), ()
+        return result or fit(scan, model, **arguments), ()
     checkpoint = job.checkpoint or folders.checkpoint_in(job.folder)
     with folders.claimed_folder(job.folder, checkpoint, job.overwrite, resume):
         if result is None:
             file = checkpoint if saved else None
-            result = fit(scan, model, checkpoint=file, resume=resume, **given)
+            result = fit(scan, model, checkpoint=file, resume=resume, **arguments)
         if job.compared:
             result = replace(result, diagnosis=replace(result.diagnosis, comparison=job.compared))
         files = folders.write_result(result, scan, job.folder, job.pictures, job.nexus)
@@ -143,17 +141,22 @@ def find_previous(model: Model, job: Job) -> PreviousFit:
         different = [*identity_differences(saved, identity(request))]
     else:
         different = _differences_from_result(result, request)
+    if changed := _changed_beside_options(different, job.folder):
+        return PreviousFit(changed=" and ".join(changed))
+    return PreviousFit(result, resume)
+
+
+def _changed_beside_options(different: Sequence[str], folder: Path) -> list[str]:
+    """Return what of data, code and versions has changed; OptionError where an option has."""
     changed = [key for key in different if key in (DATA, CODE) or key.startswith("version of")]
     allowed = {*changed, *_SET_DURING_THE_FIT, *(_WITH_DATA if DATA in changed else ())}
     options = [key for key in different if key not in allowed]
     if options:
         first = "model" if "model" in options else options[0]
         raise OptionError(
-            f"{job.folder} contains a fit with a different {first}: give --overwrite, or another --output"
+            f"{folder} contains a fit with a different {first}: give --overwrite, or another --output"
         )
-    if changed:
-        return PreviousFit(changed=" and ".join(changed))
-    return PreviousFit(result, resume)
+    return changed
 
 
 def _differences_from_result(result: FitResult, request: Request) -> list[str]:
@@ -170,7 +173,7 @@ def _differences_from_result(result: FitResult, request: Request) -> list[str]:
         DATA: (inputs.get("store_sha256"), scan.digest),
         CODE: (config.get("model_digest"), current["model_digest"]),
     }
-    return [key for key, (before, now) in pairs.items() if (before or None) != (now or None)]
+    return [key for key, (before, after) in pairs.items() if (before or None) != (after or None)]
 
 
 MIN_FITS_FOR_WORKERS = 16
@@ -202,7 +205,7 @@ def run_many(
     scans = []
     for job, before in zip(jobs, previous, strict=True):
         with suppress(HomodyneDaskError):  # raised again by its fit
-            scans += [] if before.result or job.made else [job.scan()]
+            scans += [] if before.result or job.result else [job.scan()]
     small = sum(map(is_small, scans))
     workers: AbstractContextManager[Client | None] = nullcontext(client)
     if client is None and small >= many:
@@ -238,13 +241,13 @@ class StartedFit:
                 if before.result is not None:
                     return FitOutput(before.result)
                 if self.future is not None and self.future.client is not None:
-                    made: FitOutput = gathered(self.future.client, [self.future])[0]
-                    show_on_page(self.future.client, made.events)
-                    if made.files or not job.written:
-                        return made
-                    job = job._replace(overwrite=True, made=made.result)
-                given = {"client": self.client, "callbacks": callbacks, "resume": before.resume}
-                result, files = fit_job(job, self.model, **given)
+                    output: FitOutput = gathered(self.future.client, [self.future])[0]
+                    show_on_page(self.future.client, output.events)
+                    if output.files or not job.written:
+                        return output
+                    job = job._replace(overwrite=True, result=output.result)
+                arguments = {"client": self.client, "callbacks": callbacks, "resume": before.resume}
+                result, files = fit_job(job, self.model, **arguments)
                 return FitOutput(result, files=files)
             except Exception as e:  # not even a bug may stop the other fits
                 return FitOutput(error=e)
@@ -290,7 +293,7 @@ def start_fits(
 
 
 def _fits_on_worker(fit: StartedFit) -> bool:
-    if fit.job.made or not fit.previous.nothing:
+    if fit.job.result or not fit.previous.nothing:
         return False
     try:
         small = is_small(fit.job.scan())

@@ -19,16 +19,16 @@ from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.observer import require_callbacks
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series.many_fits import Job, run_many
-from homodyne_dask.fitting.series.parts import (
+from homodyne_dask.fitting.series.subsets import (
     OVER,
-    Part,
+    Subset,
     Values,
     Windows,
     axis_of,
     check_measured_once,
-    parts_of,
-    parts_of_scans,
     places_of,
+    subsets_of,
+    subsets_of_scans,
 )
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
@@ -43,97 +43,108 @@ if TYPE_CHECKING:
 
 GROUPS = {"ring": "q", "angle": "angle", "label": "label", "scan": "scan"}
 """Groups of bins of which `per` gives each its own parameters, and what a series is over with them."""
+_FORM_OF_PER = "names of parameters by group, such as {'ring': 'D0'}"
 _SCALING = {"ring": "rings", "angle": "angles", "label": "individual"}
 """The scaling mode in which each group has its own contrast."""
 
 
-def parts_of_stores(
+def subsets_of_stores(
     scans: Sequence[Scan],
     over: str | None,
     windows: Windows,
     variable: str | None = None,
     values: Values = None,
     together: bool = False,
-) -> list[tuple[Part, ...]]:
-    """over: None for whole scans, where there is a variable. together: whether all stores are one fit."""
+) -> list[tuple[Subset, ...]]:
+    """Return the subsets of each store, of several as of one where they are fitted together.
+
+    over: None for whole scans at the values of a variable.
+    """
     if variable is not None:
-        return _parts_at_values(scans, over, windows, variable, values)
+        return _subsets_at_values(scans, over, windows, variable, values)
     if together and len(scans) > 1 and over == "scan":
-        parts = parts_of_scans(*scans)
-        return [tuple(islice(parts, len(set(scan.scan_number)))) for scan in scans]
-    _refuse(
-        (values is not None, "scan_values require over_scans: also give the name of the variable"),
-        (
-            len(scans) > 1,
+        subsets = subsets_of_scans(*scans)
+        return [tuple(islice(subsets, len(set(scan.scan_number)))) for scan in scans]
+    if values is not None:
+        raise OptionError("scan_values require over_scans: also give the name of the variable")
+    if len(scans) > 1:
+        raise OptionError(
             f"over applies to a single store, but {len(scans)} are given: fit each separately, give "
-            f"over_scans, too, or fit all of them as one fit with --together",
-        ),
-    )
-    return [parts_of(scan, str(over), windows) for scan in scans]
+            f"over_scans, too, or fit all of them as one fit with --together"
+        )
+    return [subsets_of(scan, str(over), windows) for scan in scans]
 
 
-def _refuse(*cases: tuple[object, str]) -> None:
-    for given, sentence in cases:
-        if given:
-            raise OptionError(sentence)
-
-
-def _parts_at_values(
+def _subsets_at_values(
     scans: Sequence[Scan], over: str | None, windows: Windows, variable: str, values: Values
-) -> list[tuple[Part, ...]]:
+) -> list[tuple[Subset, ...]]:
     check_measured_once(scans)
     apart = len(scans) == 1 and len(set(scans[0].scan_number)) > 1
     names = [Path(scan.path).name for scan in scans]
     wholes = [
-        Part(name, name.removesuffix(".zarr"), {}, scan)
+        Subset(name, name.removesuffix(".zarr"), {}, scan)
         for name, scan in zip(names, scans, strict=True)
     ]
-    wholes = list(parts_of_scans(scans[0])) if apart else wholes
-    twice = len({whole.folder for whole in wholes}) < len(wholes)
-    _refuse((twice, "two of the stores have the same name: fit them under different names"))
-    parts_of_each = []
-    for whole, at in zip(wholes, places_of(variable, wholes, values, apart), strict=True):
-        parts_of_whole: Sequence[Part] = [Part("", "", {"age": whole.scan.mean_age}, whole.scan)]
+    wholes = list(subsets_of_scans(scans[0])) if apart else wholes
+    if len({whole.folder for whole in wholes}) < len(wholes):
+        raise OptionError("two of the stores have the same name: fit them under different names")
+    subsets_of_each = []
+    for whole, axes in zip(wholes, places_of(variable, wholes, values, apart), strict=True):
+        subsets_of_whole: Sequence[Subset] = [
+            Subset("", "", {"age": whole.scan.mean_age}, whole.scan)
+        ]
         if over not in (None, "scan"):
-            parts_of_whole = parts_of(whole.scan, over, windows)
-        parts = []
-        for part in parts_of_whole:
-            name = ", ".join(filter(None, (whole.name, part.name)))
-            folder = "_".join(filter(None, (whole.folder, part.folder)))
-            parts.append(Part(name, folder, at | {**part.at}, part.scan))
-        parts_of_each.append(tuple(parts))
-    return [sum(parts_of_each, ())] if apart else parts_of_each
+            subsets_of_whole = subsets_of(whole.scan, over, windows)
+        subsets = []
+        for subset in subsets_of_whole:
+            name = ", ".join(filter(None, (whole.name, subset.name)))
+            folder = "_".join(filter(None, (whole.folder, subset.folder)))
+            subsets.append(Subset(name, folder, axes | {**subset.axis_values}, subset.scan))
+        subsets_of_each.append(tuple(subsets))
+    return [sum(subsets_of_each, ())] if apart else subsets_of_each
 
 
 def jobs_of(
-    parts: Sequence[Part],
+    subsets: Sequence[Subset],
     whole: Scan,
     options: Mapping[str, Any],
     folder: Path,
     together: bool = False,
 ) -> list[Job]:
-    """folder: that in which each has its own. together: whether one fit has all parts."""
-    scaling, jobs = str(options.get("scaling", "")), []
-    if not together and scaling not in ("", "individual", "fixed"):
-        what = "scans" if scaling == "scans" else "bins"
-        *parts_have_several, whole_has_several = (
-            len(set(scan.scan_number) if what == "scans" else scan.bins) > 1
-            for scan in (*(part.scan for part in parts), whole)
-        )
-        sentence = (
-            f"scaling {scaling!r} is for several {what}, but each fit has one: leave out scaling, or fit all "
-            f"{what} at once, without over"
-        )
-        _refuse((whole_has_several and not any(parts_have_several), sentence))
-    for part in parts:
-        options_of_part = dict(options)
-        for name in ("contrast", "offset"):
-            values = options.get(name)
-            if isinstance(values, Sequence) and len(values) == len(whole.bins) > 1:
-                options_of_part[name] = [values[b] for b in part.members(whole)]
-        opened, path = (lambda scan=part.scan: scan), folder / part.folder
-        jobs.append(Job(part.name, opened, options_of_part, path, part.at))
+    """Return a job for each subset, with a folder of its own in `folder`; together: one fit has them all."""
+    if not together:
+        _check_scaling(str(options.get("scaling", "")), subsets, whole)
+    jobs = []
+    for subset in subsets:
+        opened, path = (lambda scan=subset.scan: scan), folder / subset.folder
+        options_of_subset = _options_of(subset, whole, options)
+        jobs.append(Job(subset.name, opened, options_of_subset, path, subset.axis_values))
     return jobs
+
+
+def _check_scaling(scaling: str, subsets: Sequence[Subset], whole: Scan) -> None:
+    if scaling in ("", "individual", "fixed"):
+        return
+    units = "scans" if scaling == "scans" else "bins"
+    *subsets_have_several, whole_has_several = (
+        len(set(scan.scan_number) if units == "scans" else scan.bins) > 1
+        for scan in (*(subset.scan for subset in subsets), whole)
+    )
+    if whole_has_several and not any(subsets_have_several):
+        raise OptionError(
+            f"scaling {scaling!r} is for several {units}, but each fit has one: leave out scaling, or fit "
+            f"all {units} at once, without over"
+        )
+
+
+def _options_of(subset: Subset, whole: Scan, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with the fixed values of its own bins, where they are given for each bin."""
+    of_subset = dict(options)
+    for name in ("contrast", "offset"):
+        values = options.get(name)
+        if isinstance(values, Sequence) and len(values) == len(whole.bins) > 1:
+            of_subset[name] = [values[b] for b in subset.members(whole)]
+    return of_subset
 
 
 @takes_options()
@@ -186,28 +197,32 @@ def fit_each(
     require_client(client)
     require_callbacks(callbacks)
     per_group, over, options = grouping_of(per, per_scan, over, options)
-    _refuse(
-        (
-            over is None and over_scans is None,
-            f"over is missing: give one of {', '.join(OVER)}, or parameters with per; contrasts alone that "
-            f"differ are a fit with scaling 'rings' or 'angles'",
-        ),
-        (
-            per_group and over_scans and over != "scan",
-            f"per with over {over!r} is not available with over_scans: leave out one of them",
-        ),
-    )
+    _check_axis(over, over_scans, per_group)
     axis = axis_of(over_scans or str(over))
     together = bool(per_group)
-    parts = parts_of_stores(scans, over, windows, over_scans, scan_values, together=together)
+    subsets = subsets_of_stores(scans, over, windows, over_scans, scan_values, together=together)
     if together:
-        return fit_parts_together(scans, model, parts, per_group, axis, client, callbacks, options)
+        return fit_subsets_together(
+            scans, model, subsets, per_group, axis, client, callbacks, options
+        )
     for scan in scans:
         prepare(scan, model, **options).require_gap()
     jobs = []
-    for parts_of_scan, scan in zip(parts, scans, strict=True):
-        jobs += jobs_of(parts_of_scan, scan, options, Path())
+    for subsets_of_scan, scan in zip(subsets, scans, strict=True):
+        jobs += jobs_of(subsets_of_scan, scan, options, Path())
     return FitSeries(axis, tuple(_rows_of(jobs, model, client, callbacks)))
+
+
+def _check_axis(over: str | None, over_scans: str | None, per_group: Sequence[str]) -> None:
+    if over is None and over_scans is None:
+        raise OptionError(
+            f"over is missing: give one of {', '.join(OVER)}, or parameters with per; contrasts alone that "
+            f"differ are a fit with scaling 'rings' or 'angles'"
+        )
+    if per_group and over_scans and over != "scan":
+        raise OptionError(
+            f"per with over {over!r} is not available with over_scans: leave out one of them"
+        )
 
 
 def _rows_of(
@@ -221,7 +236,7 @@ def _rows_of(
                 raise error
             for event, callback in product(output.events, callbacks):
                 callback(event)
-            rows.append(fit_row(job.name, None, output.result, str(error or ""), job.at))
+            rows.append(fit_row(job.name, None, output.result, str(error or ""), job.axis_values))
     return without_chance(rows, len(jobs))
 
 
@@ -239,14 +254,14 @@ def fit_scans(
     require_client(client)
     require_callbacks(callbacks)
     names, _, options = grouping_of(None, per_scan, "scan", options)
-    parts = parts_of_stores(scans, "scan", None, together=True)
-    return fit_parts_together(scans, model, parts, names, "scan", client, callbacks, options)
+    subsets = subsets_of_stores(scans, "scan", None, together=True)
+    return fit_subsets_together(scans, model, subsets, names, "scan", client, callbacks, options)
 
 
-def fit_parts_together(
+def fit_subsets_together(
     scans: Sequence[Scan],
     model: Model,
-    parts: Sequence[Sequence[Part]],
+    subsets: Sequence[Sequence[Subset]],
     per_group: Sequence[str],
     axis: str,
     client: "Client | None",
@@ -258,11 +273,12 @@ def fit_parts_together(
     stores = [prepare(scan, model, **options) for scan in scans]
     for store in stores:
         store.require_gap()
-    all_parts, what = [part for of_store in parts for part in of_store], WORDS.get(axis, "scans")
-    together, results = fit_together(stores, all_parts, tuple(per_group), client, callbacks, what)
+    all_subsets = [subset for of_store in subsets for subset in of_store]
+    noun = WORDS.get(axis, "scans")
+    together, results = fit_together(stores, all_subsets, tuple(per_group), client, callbacks, noun)
     rows = [
-        fit_row(part.name, None, result, at=part.at)
-        for part, result in zip(all_parts, results, strict=True)
+        fit_row(subset.name, None, result, at=subset.axis_values)
+        for subset, result in zip(all_subsets, results, strict=True)
     ]
     return FitSeries(axis, tuple(without_chance(rows, len(rows))), together)
 
@@ -274,39 +290,49 @@ def grouping_of(
     options: Mapping[str, Any],
 ) -> tuple[tuple[str, ...], str | None, dict[str, Any]]:
     """Return the parameters that differ by group, over what the series is, and options with the scaling."""
-    form = "names of parameters by group, such as {'ring': 'D0'}"
-    require_type("per", per, Mapping | None, form)
+    require_type("per", per, Mapping | None, _FORM_OF_PER)
     requested = [*(per or {}).items(), *([("scan", per_scan)] if per_scan else [])]
-    nonlinear, linear = dict[str, tuple[str, ...]](), set[str]()
-    for group, names in requested:
-        sentence = (
-            "per 'window' is not available, as one fit has one selection of frames: fit each window "
-            "separately, with over 'age'"
-        )
-        _refuse((group in ("window", "age"), sentence))
-        require_known(group, GROUPS, f"per: unknown group {shown(group)}")
-        require_type(f"per {group!r}", names, str | Sequence, form)
-        names = (names,) if isinstance(names, str) else tuple(names)
-        linear |= {group} if {*names} & {*LINEAR} else set()
-        if rest := tuple(name for name in names if name not in LINEAR):
-            nonlinear[group] = (*nonlinear.get(group, ()), *rest)
+    nonlinear, linear = _parameters_by_group(requested)
     for groups in (nonlinear, linear):
-        sentence = (
-            f"per: parameters differ by {' and '.join(sorted(groups))}, but a fit has one kind of group for "
-            f"them: choose one"
-        )
-        _refuse((len(groups) > 1, sentence))
+        if len(groups) > 1:
+            raise OptionError(
+                f"per: parameters differ by {' and '.join(sorted(groups))}, but a fit has one kind of group "
+                f"for them: choose one"
+            )
     options = dict(options)
     for group in linear:
-        mode, other = _SCALING.get(group), options.get("scaling", "individual")
-        sentence = (
-            f"per {group!r}: contrast and offset cannot differ by {group}"
-            f"{f' with scaling {other!r}' if mode else ''}: leave one out, or use another scaling"
-        )
-        _refuse((mode is None or other not in ("individual", mode), sentence))
+        mode, scaling = _SCALING.get(group), options.get("scaling", "individual")
+        if mode is None or scaling not in ("individual", mode):
+            raise OptionError(
+                f"per {group!r}: contrast and offset cannot differ by {group}"
+                f"{f' with scaling {scaling!r}' if mode else ''}: leave one out, or use another scaling"
+            )
         options["scaling"] = mode
     for group in nonlinear:
-        sentence = f"per {group!r} needs over {GROUPS[group]!r}, but over is {over!r}: leave one of them out"
-        _refuse((over not in (None, GROUPS[group]), sentence))
+        if over not in (None, GROUPS[group]):
+            raise OptionError(
+                f"per {group!r} needs over {GROUPS[group]!r}, but over is {over!r}: leave one of them out"
+            )
         over = GROUPS[group]
     return next(iter(nonlinear.values()), ()), over, options
+
+
+def _parameters_by_group(
+    requested: Sequence[tuple[str, str | Sequence[str]]],
+) -> tuple[dict[str, tuple[str, ...]], set[str]]:
+    """Return the physical parameters that differ by each group, and the groups of contrast or offset."""
+    nonlinear, linear = dict[str, tuple[str, ...]](), set[str]()
+    for group, names in requested:
+        if group in ("window", "age"):
+            raise OptionError(
+                "per 'window' is not available, as one fit has one selection of frames: fit each window "
+                "separately, with over 'age'"
+            )
+        require_known(group, GROUPS, f"per: unknown group {shown(group)}")
+        require_type(f"per {group!r}", names, str | Sequence, _FORM_OF_PER)
+        names = (names,) if isinstance(names, str) else tuple(names)
+        if {*names} & {*LINEAR}:
+            linear.add(group)
+        if physical := tuple(name for name in names if name not in LINEAR):
+            nonlinear[group] = (*nonlinear.get(group, ()), *physical)
+    return nonlinear, linear

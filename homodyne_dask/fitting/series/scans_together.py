@@ -20,8 +20,8 @@ from homodyne_dask.fitting.fit_scan import fit_run, last_state
 from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.observer import FitObserver
 from homodyne_dask.fitting.series.global_end import GlobalEnd
-from homodyne_dask.fitting.series.global_request import GlobalRequest, global_request, is_part_of
-from homodyne_dask.fitting.series.parts import Part
+from homodyne_dask.fitting.series.global_request import GlobalRequest, global_request, is_subset_of
+from homodyne_dask.fitting.series.subsets import Subset
 from homodyne_dask.fitting.start.averages import BinnedFits, Theta, binned_averages
 from homodyne_dask.fitting.start.initial_values import averages_of, find_initial_values
 from homodyne_dask.fitting.start.transport_search import PASSES_TO_MINIMUM
@@ -50,23 +50,24 @@ STORES_TRIED, STARTS = 4, 3
 @one_blas_thread()
 def fit_together(
     stores: Sequence[Request],
-    parts: Sequence[Part],
+    subsets: Sequence[Subset],
     per_scan: tuple[str, ...],
     client: "Client | None",
     callbacks: Sequence[Callback],
-    what: str = "scans",
+    noun: str = "scans",
 ) -> tuple[GlobalFit, list[FitResult]]:
     record = FitRecord(time.perf_counter())
     if stores[0].options.on_bad_tile == "skip":
-        stores, parts = _without_unreadable(stores, parts, client)
-    request = global_request(stores, parts, per_scan)
+        stores, subsets = _without_unreadable(stores, subsets, client)
+    request = global_request(stores, subsets, per_scan)
     scan_of_bin = request.split_by_store(request.scan_of_bin)
     plans = [
         plan_for(store, client, apart=scans)
         for store, scans in zip(stores, scan_of_bin, strict=True)
     ]
+    # workers are planned once, for the store that needs most
     largest = max(range(len(plans)), key=lambda n: plans[n].layout.pairs)
-    description = description_of(request.together, f"{len(parts)} {what} together")
+    description = description_of(request.together, f"{len(subsets)} {noun} together")
     passes = partial(_passes, request, plans, plans[largest])
     scan = stores[largest].scan
     fit = run(passes, description, plans[largest], client, callbacks, record, scan)
@@ -74,16 +75,16 @@ def fit_together(
 
 
 def _without_unreadable(
-    stores: Sequence[Request], parts: Sequence[Part], client: "Client | None"
-) -> "tuple[list[Request], list[Part]]":
+    stores: Sequence[Request], subsets: Sequence[Subset], client: "Client | None"
+) -> "tuple[list[Request], list[Subset]]":
     readable_stores, readable_parts = [], []
     for store in stores:
         scan = without_unreadable(store.scan, [layout(store.scan, store.problem.min_lag)], client)
         readable_stores.append(replace(store, scan=scan))
-        for part in parts:
-            if is_part_of(part, store):
-                excluded = replace(part.scan, excluded=scan.excluded)
-                readable_parts.append(part._replace(scan=excluded))
+        for subset in subsets:
+            if is_subset_of(subset, store):
+                excluded = replace(subset.scan, excluded=scan.excluded)
+                readable_parts.append(subset._replace(scan=excluded))
     return readable_stores, readable_parts
 
 
@@ -140,8 +141,8 @@ def _passes(
 def _find_start(request: GlobalRequest, sweeps: Sequence[Sweep], record: FitRecord) -> lm.Trial:
     """Return the start of lowest χ² on means over cells, from fits of some stores alone."""
     first, *others = request.stores
-    tried = np.linspace(0, len(others), min(len(request.stores), STORES_TRIED)).astype(int)
-    minima = [find_initial_values(request.stores[n], sweeps[n]) for n in tried]
+    stores_tried = np.linspace(0, len(others), min(len(request.stores), STORES_TRIED)).astype(int)
+    minima = [find_initial_values(request.stores[n], sweeps[n]) for n in stores_tried]
     common, mode = [minimum.theta for of_store in minima for minimum in of_store], "individual"
     if not others:
         common, mode = common[:1], first.scaling.mode_for_initial_values
@@ -186,16 +187,16 @@ def _starts(
     """
     parameters, search = request.parameters, request.stores[0].search
     differs = np.isin(search.names, request.per_scan)
-    tried = [
+    thetas = [
         search.inside(np.where(differs & search.log, factor, 1.0) * theta)
         for theta in common
         for factor in (FACTORS if differs.any() else [1.0])
     ]
     chisqr = [
         reduce(gram_of_means(parameters.start(theta)), "individual").chisqr_per_bin
-        for theta in tried
+        for theta in thetas
     ]
     finite = np.where(np.isfinite(chisqr), chisqr, np.inf)
     chisqr_per_scan = [np.bincount(request.scan_of_bin, per_bin) for per_bin in finite]
-    best = np.array(tried)[np.argmin(chisqr_per_scan, axis=0)]
+    best = np.array(thetas)[np.argmin(chisqr_per_scan, axis=0)]
     return [parameters.start(np.where(differs, best, search.inside(theta))) for theta in common]

@@ -57,8 +57,8 @@ Theta = Float[np.ndarray, " p"]
 MIN_CELLS = 30
 """If fewer stored averages lie in a selection, others are averaged over, by one pass."""
 LEAST_OF_PAIRS, LEAST_OF_FEW, FEW_PAIRS = 0.5, 0.95, 10_000
-"""Part of the selected pairs in these, with less of which others are averaged over, too; the same where they
-hold so few pairs of a bin, of which each counts."""
+"""If the stored averages contain a smaller share of the selected pairs, other cells are averaged, too. The
+larger share applies where they contain fewer than FEW_PAIRS pairs of a bin, so that each counts."""
 STEPS_PER_AGE = 128
 """Integrals use steps of one frame up to this frame, and of age / STEPS_PER_AGE after it."""
 
@@ -396,6 +396,7 @@ class BinnedFits:
     def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
         distinct: list[BinnedFit] = []
         finite = [end for end in ends if end.lowest.reduced.finite]
+        # each minimum is kept as its lowest end
         for end in sorted(finite, key=lambda end: end.chisqr):
             for n, other in enumerate(distinct):
                 if self.same_minimum(other, end):

@@ -96,15 +96,16 @@ def with_sign_changes(
     fits = BinnedFits(shortest, replace(search, lower=lower), mode)
     theta = fits.ends(sizes, 2 * NEAR_PASSES)[0].lowest.theta
     for share in SHARES:
-        near, given = summary.up_to_lag(_longest(summary, share)), search
+        near, with_strengths = summary.up_to_lag(_longest(summary, share)), search
         fits = BinnedFits(near, search, mode)
         state = fits.advanced(fits.started([theta]), NEAR_PASSES)[0].lowest
         theta, penalty = state.theta, state.reduced.penalty
         if penalty is not None and search.smoothness is not None:
             # to choose its strengths takes time
             strengths = dict(zip(penalty.names, penalty.strengths.values.tolist(), strict=True))
-            given = replace(search, smoothness=replace(search.smoothness, given=strengths))
-        fits = BinnedFits(near, given, mode)
+            smoothness = replace(search.smoothness, given=strengths)
+            with_strengths = replace(search, smoothness=smoothness)
+        fits = BinnedFits(near, with_strengths, mode)
         for lowest_of in (_without_fit, _with_fits):
             theta = _turned(fits, theta, rate, lowest_of)
     fits = BinnedFits(summary, search, mode)
@@ -203,9 +204,9 @@ def points_of_all_lags(
 ) -> list[Theta]:
     """Return the ends of fits that follow the fringes from short lags to all; first: what short lags show."""
     for near, longest in _up_to_lags(summary):
-        for tried in () if beat is None else _starts(near, beat, search, longest):
-            chisqr = chisqr_at_points(near, search, mode, tried)
-            points = points + [tried[np.argmin(chisqr)]] * bool(np.isfinite(chisqr).any())
+        for candidates in () if beat is None else _starts(near, beat, search, longest):
+            chisqr = chisqr_at_points(near, search, mode, candidates)
+            points = points + [candidates[np.argmin(chisqr)]] * bool(np.isfinite(chisqr).any())
         fits = BinnedFits(near, replace(search, free=search.free & first), mode)
         points = [end.lowest.theta for end in fits.ends(points, PASSES)[:N_STARTS]]
         first = search.free
@@ -229,14 +230,14 @@ def _starts(
     q2 = float(np.nanmedian(summary.q**2)) if beat.direction else 1.0
     of_decays = [given_or(search, name, rates / q2) for name in beat.decays]
     fractions = given_or(search, beat.fraction, (0.15, 0.3, 0.5, 0.7, 0.85))
-    rest = np.clip(np.where(search.lower > 0, 1.0, 0.0), search.lower, search.upper)
+    fill = np.clip(np.where(search.lower > 0, 1.0, 0.0), search.lower, search.upper)
     for c2 in (_without_slow_decays(summary), summary.c2 - 1):
         for fringes in _distinct(_minima(summary, c2, beat, search, rates), beat):
             points = []
             for fraction, *decays in product(fractions, *of_decays):
                 values = dict(zip((beat.fraction, *beat.decays), (fraction, *decays), strict=True))
                 values |= fringes
-                point = np.array([values.get(name, rest[n]) for n, name in enumerate(search.names)])
+                point = np.array([values.get(name, fill[n]) for n, name in enumerate(search.names)])
                 points.append(search.with_given(point))
             yield np.array(points)
 
@@ -254,13 +255,13 @@ def _distinct(minima: Iterable[_Fringes], beat: Beat) -> list[dict[str, float]]:
 
 def _without_slow_decays(summary: BinnedAverages) -> Float[np.ndarray, "bin cell"]:
     """Return c2 - 1 without the best combination of a constant and two slow decays of the lag."""
-    lag, left = summary.t2 - summary.t1, []
+    lag, residuals = summary.t2 - summary.t1, []
     slow = np.exp(-np.array([0.0, 0.5, 3.0]) / lag.max() * lag[:, None])
     for y, weight in zip(summary.c2 - 1, summary.weight, strict=True):
         root = np.sqrt(weight)
         amplitudes, *_ = np.linalg.lstsq(slow * root[:, None], y * root, rcond=1e-6)
-        left.append(y - slow @ amplitudes)
-    return np.array(left)
+        residuals.append(y - slow @ amplitudes)
+    return np.array(residuals)
 
 
 def _minima(

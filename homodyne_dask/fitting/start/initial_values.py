@@ -74,7 +74,7 @@ MAX_POINTS = 1000
 
 @one_blas_thread()
 def find_initial_values(request: Request, data: Passes | None = None) -> list[Minimum]:
-    """data: passes over the data, for what the stored averages do not show. The best minimum is the first.
+    """Return minima of χ² of the averages, the best first; data: passes, for what these do not show.
 
     Initial values that a user gives are a start beside those of a search; those of all parameters of a model
     given as f without fringes are returned as they are: averages need not show what it has.
@@ -87,17 +87,19 @@ def find_initial_values(request: Request, data: Passes | None = None) -> list[Mi
 
 def of_problem(request: Request, problem: Problem, needs_q: bool = False) -> Request:
     """Return the request for another model: what is given of parameters of both models holds for it."""
-    scan, given, model = request.scan, request.search, problem.model
+    scan, model, of_request = request.scan, problem.model, request.search
     parameters = model.parameters_for(scan.q, needs_q)
-    whole, common = search(parameters, laws=model.laws_over(scan.time[scan.use])), {}
-    in_whole, in_given = np.nonzero(np.array(whole.names)[:, None] == np.array(given.names))
+    of_model = search(parameters, laws=model.laws_over(scan.time[scan.use]))
+    alike = np.array(of_model.names)[:, None] == np.array(of_request.names)
+    place, place_in_request = np.nonzero(alike)
     for name in ("start", "lower", "upper", "free", "period"):
-        common[name] = getattr(whole, name).copy()
-        common[name][in_whole] = getattr(given, name)[in_given]
-    whole, prior = replace(whole, **common), request.options.prior or {}
-    priors = gaussian_priors({name: prior[name] for name in whole.names if name in prior}, whole)
-    whole = replace(whole, priors=priors)
-    return replace(request, problem=problem, parameters=parameters, search=whole)
+        values = getattr(of_model, name).copy()
+        values[place] = getattr(of_request, name)[place_in_request]
+        of_model = replace(of_model, **{name: values})
+    prior = request.options.prior or {}
+    common = {name: prior[name] for name in of_model.names if name in prior}
+    of_model = replace(of_model, priors=gaussian_priors(common, of_model))
+    return replace(request, problem=problem, parameters=parameters, search=of_model)
 
 
 def averages_of(
@@ -265,7 +267,7 @@ class _OfFrozenPart(_OfFunction):
         return self.followed(summary, self.request.scaling.prior)
 
     def points(self, summary: BinnedAverages) -> list[Theta]:
-        moving = self.minima_of(self.model.parts[1])[:MAX_SPLINE_STARTS]
+        moving = self.minima_of(self.model.operands[1])[:MAX_SPLINE_STARTS]
         pairs = product((minimum.theta for minimum in moving), FROZEN_FRACTIONS)
         return [self.search.with_given(np.append(theta, fraction)) for theta, fraction in pairs]
 
@@ -289,8 +291,8 @@ class _OfFringes(_OfFunction):
 
     def points(self, summary: BinnedAverages) -> list[Theta]:
         search, beat = self.search, self.model.beat
-        given, searches = np.isfinite(search.start), [search.without_initial_values()]
-        if given[search.free].any() and not given.all():
+        has_value, searches = np.isfinite(search.start), [search.without_initial_values()]
+        if has_value[search.free].any() and not has_value.all():
             searches.append(search)
         of_search = self.points_of_speeds if beat.law else beat_points
         of_searches = [of_search(summary, beat, searched, self.mode) for searched in searches]
@@ -316,8 +318,8 @@ class _OfFringes(_OfFunction):
                 points.append(search.with_given(theta))
         first = speeds | np.isin(search.names, [beat.fraction, *beat.decays])
         ends = [*points_of_all_lags(summary, search, mode, points, first), *points]
-        given = np.isfinite(search.start[speeds]).any()
-        signs = [1.0 if given or theta[speeds].sum() >= 0 else -1.0 for theta in ends]
+        speed_is_given = np.isfinite(search.start[speeds]).any()
+        signs = [1.0 if speed_is_given or theta[speeds].sum() >= 0 else -1.0 for theta in ends]
         return [np.where(speeds, sign * end, end) for sign, end in zip(signs, ends, strict=True)]
 
 
@@ -393,10 +395,11 @@ def coarse_to_fine(
     sweeps: Sequence[Passes],
     on_state: Callable[[lm.State, int], None] = lambda *_: None,
 ) -> tuple[Theta, list[dict[str, Any]]]:
-    """On the first adequate level the start with the lowest χ² is continued.
+    """Return theta at the end of the fits to the levels, and the record of these.
 
-    If the averages do not tell it from others, it is the one whose fit ends lowest. minima: of the averages.
-    sweeps: over the levels, or over all data, where only those are told apart.
+    On the first adequate level the start with the lowest χ² is continued. If the averages do not distinguish
+    it from others, each is fitted, and the one whose fit ends lowest is continued. minima: of the averages.
+    sweeps: over the levels; a sweep over all data only distinguishes such starts.
     """
     starts, undecided = competing_minima(minima), undecided_minima(minima)
     theta, record = starts[0], []
@@ -404,14 +407,8 @@ def coarse_to_fine(
         factor = sweep.factor
         if not (len(undecided) > 1 if factor == 1 else adequate(request, theta, factor)):
             continue
-        began, tried, followed = time.perf_counter(), 0, [theta]
-        if not record and len(starts) > 1:
-            tried = len(starts)
-            grams = sweep.candidates(np.array(starts))
-            chisqr = np.array([reduce(gram, request.scaling).chisqr for gram in grams])
-            chisqr += request.search.prior_chisqr(np.array(starts))
-            lowest = int(np.nanargmin(chisqr))
-            followed = undecided if lowest < len(undecided) else [starts[lowest]]
+        began, several = time.perf_counter(), not record and len(starts) > 1
+        followed = _likeliest(request, sweep, starts, undecided) if several else [theta]
         watch = on_state if factor > 1 else lambda *_: None
         ends = [_fit_level(request, sweep, start, watch) for start in followed]
         chisqr = np.array([end.lowest.reduced.chisqr for end in ends])
@@ -419,8 +416,23 @@ def coarse_to_fine(
         # where the fit has not converged, its start is the better one
         theta = ends[best].theta if ends[best].outcome is lm.Outcome.CONVERGED else followed[best]
         seconds, passes = time.perf_counter() - began, sum(end.passes for end in ends)
-        record.append({"level": factor, "passes": passes, "candidates": tried, "seconds": seconds})
+        candidates = len(starts) if several else 0
+        record.append(
+            {"level": factor, "passes": passes, "candidates": candidates, "seconds": seconds}
+        )
     return theta, record
+
+
+def _likeliest(
+    request: Request, sweep: Passes, starts: list[Theta], undecided: list[Theta]
+) -> list[Theta]:
+    """Return the start of lowest χ² in a sweep, or all undecided ones, which come first, if it is one."""
+    grams = sweep.candidates(np.array(starts))
+    chisqr = np.array([reduce(gram, request.scaling).chisqr for gram in grams])
+    chisqr += request.search.prior_chisqr(np.array(starts))
+    # χ² of a start at which f is no number is NaN
+    lowest = int(np.nanargmin(chisqr))
+    return undecided if lowest < len(undecided) else [starts[lowest]]
 
 
 def _fit_level(

@@ -72,6 +72,7 @@ def scan_points(grid: "Grid", best: int) -> list[Theta]:
     betas = list(enumerate(grid.betas))
     total = np.array([[grid.map_of(chisqr[:, n, m], beta) for m, beta in betas] for n in pairs])
     flat, most = total.ravel(), min(400 * best, total.size)
+    # of many points only the lowest are sorted
     order = np.argpartition(flat, most - 1)[:most]
     order = order[np.argsort(flat[order])]
     distant = _distant(np.transpose(np.unravel_index(order, total.shape)), best)
@@ -131,8 +132,8 @@ class Grid:
     def __init__(self, summary: BinnedAverages, search: Search) -> None:
         self.search, self.whole = search, summary
         if len(summary.t1) > MAX_CELLS:
-            some = np.random.default_rng(0).permutation(len(summary.t1))[:MAX_CELLS]
-            summary = summary.at_cells(np.sort(some))
+            chosen = np.random.default_rng(0).permutation(len(summary.t1))[:MAX_CELLS]
+            summary = summary.at_cells(np.sort(chosen))
         self.summary = summary
         time, problem = summary.time, summary.problem
         self.middle = float(np.median(time[time > 0]))
@@ -152,9 +153,9 @@ class Grid:
         self.reach = np.abs(summary.scales(problem.model.with_parts(), flat).s) / self.step
         # s·γ̇ at the middle of the record
         self.strains = _log_spaced(0.1 / span, 3 / step, 2 * POINTS_PER_DECADE)
-        given = search.start[search.names.index("gamma_dot_t0")]
+        shear_of_user = search.start[search.names.index("gamma_dot_t0")]
         shears = self.strains / float(np.median(self.reach))
-        self.shears = np.array([given]) if np.isfinite(given) else shears
+        self.shears = np.array([shear_of_user]) if np.isfinite(shear_of_user) else shears
         place = search.names.index("phi0")
         low, width = search.lower[place], min(search.upper[place] - search.lower[place], 180.0)
         self.angles = given_or(search, "phi0", low + (np.arange(N_ANGLES) + 0.5) / N_ANGLES * width)
@@ -206,9 +207,9 @@ class Grid:
     def map_of(
         self, chisqr: Float[np.ndarray, "bin strain"], beta: float
     ) -> Float[np.ndarray, "shear angle"]:
-        given, widest = len(self.shears) == 1, self.reach.max()
+        is_given, widest = len(self.shears) == 1, self.reach.max()
         rates = np.maximum(np.abs(self.shears), 1e-300)  # f is that of the opposite rate
-        rates = rates * (self.middle**beta if given else 1.0)
+        rates = rates * (self.middle**beta if is_given else 1.0)
         table = ShearTable(self.strains / widest, chisqr, self.summary.phi, self.reach / widest)
         return table.map(rates, self.angles)
 
@@ -261,6 +262,7 @@ def chisqr_with_best_scaling(
     """Return χ² of f = E·S with the best contrast and offset, for every row of E and of S."""
     total = w.sum(-1, keepdims=True)
     share = w / np.maximum(total, np.finfo(float).tiny)
+    # of centred y the sum with f is the covariance: no difference of sums of float32 is taken
     y = y - (share * y).sum(-1, keepdims=True)
     of_f, of_y = share.astype(E.dtype), (share * y).astype(E.dtype)
     f = ((E * of_f) @ S.T).astype(float)
@@ -301,22 +303,25 @@ POWER_LAW_RESOLUTION = _Resolution(24, 3, 3, 4)
 
 def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
     shear_rate = grid.whole.problem.model.shear_rate
-    given = grid.search.start[shear_rate]
-    whole = bool(np.isnan(given).all())
+    of_user = grid.search.start[shear_rate]
+    whole = bool(np.isnan(of_user).all())
     minima = _points(grid, theta, [theta[shear_rate]], FITTED_SHAPE_RESOLUTION, whole)
-    if np.isnan(given[0]):
+    if np.isnan(of_user[0]):
         powers = [np.array([grid.middle**-beta, beta, 0.0]) for beta in grid.betas]
         minima += _points(grid, theta, powers, POWER_LAW_RESOLUTION, True)
     return [point for value, point in minima if value < below]
 
 
 def mirrored_shear(grid: Grid, theta: Theta) -> list[Theta]:
-    """In the middle of the record value and slope are those of -γ̇; nothing where a part is given."""
+    """Return theta with a rate that has the value and slope of -γ̇ in the middle of the record.
+
+    Empty where a user gave some of its parameters, or the rate cannot be negative.
+    """
     problem, search = grid.summary.problem, grid.search
     model = problem.model
-    given = not np.isnan(search.start[model.shear_rate]).all()
+    is_given = not np.isnan(search.start[model.shear_rate]).all()
     a, b, c = theta[model.shear_rate]
-    if given or problem.convention is Convention.HOMODYNE or b == 0:
+    if is_given or problem.convention is Convention.HOMODYNE or b == 0:
         return []
     power = grid.middle**b
     exponent = -np.copysign(max(abs(b), MIN_MIRRORED_EXPONENT), b)
@@ -333,9 +338,9 @@ def _points(
     all_sizes: bool,
 ) -> list[tuple[float, Theta]]:
     """Return the lowest minima of the shapes' maps with their χ², best first; shapes: γ̇(t) up to a factor."""
-    model, given = grid.whole.problem.model, np.isfinite(grid.search.start)
+    model, is_given = grid.whole.problem.model, np.isfinite(grid.search.start)
     phi0 = model.direction
-    angles = theta[phi0] if given[phi0].all() else _angles(grid, resolution.angles)
+    angles = theta[phi0] if is_given[phi0].all() else _angles(grid, resolution.angles)
     scored = []
     for shape in shapes:
         table = _table(grid.whole, theta, shape, resolution.rows)
@@ -345,7 +350,7 @@ def _points(
             if power <= 0:
                 continue
             rate = shape * (power, 1.0, size)
-            point = np.where(given, theta, model.with_parts(theta, shear_rate=rate, phi0=angle))
+            point = np.where(is_given, theta, model.with_parts(theta, shear_rate=rate, phi0=angle))
             scored.append((value, grid.search.inside(point)))
     scored.sort(key=lambda entry: entry[0])
     return scored[: resolution.max_points]
@@ -398,16 +403,16 @@ def _minima(
         return list(zip(chisqr[n, m].tolist(), sizes[n].tolist(), angle.tolist(), strict=True))
     wide = np.diff(np.append(angles, angles[0] + 180.0))
     step = np.log(sizes[1] / sizes[0]), np.minimum(wide[m - 1], wide[m])
-    beside = np.array([(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)]).T[:, :, None]
-    each = np.arange(len(cells))
+    around = np.array([(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1)]).T[:, :, None]
+    numbers = np.arange(len(cells))
     lowest = chisqr[n, m]
     for turn in range(SEARCH_ROUNDS):
         shorter = 0.5 * 0.75**turn
-        tried = log_size + beside[0] * step[0] * shorter, angle + beside[1] * step[1] * shorter
-        values = table.at(np.exp(tried[0]), tried[1])
+        trial = log_size + around[0] * step[0] * shorter, angle + around[1] * step[1] * shorter
+        values = table.at(np.exp(trial[0]), trial[1])
         best = np.argmin(values, axis=0)
-        log_size, angle = (moved[best, each] for moved in tried)
-        lowest = values[best, each]
+        log_size, angle = (moved[best, numbers] for moved in trial)
+        lowest = values[best, numbers]
     minima = zip(lowest.tolist(), np.exp(log_size).tolist(), angle.tolist(), strict=True)
     return sorted(minima)
 
@@ -430,7 +435,7 @@ _OFFSETS = ("D_offset", "gamma_dot_t_offset")
 
 
 def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
-    """below: points with a higher χ² are excluded. Values given by the user stay as in theta.
+    """Return points with other rates of diffusion whose χ² is below a limit; values of the user stay.
 
     A constant rate and one that decreases at first may fit almost equally well, since D0 t^alpha and D_offset
     can replace each other; a least-squares fit does not go from one minimum to the other.
@@ -442,29 +447,30 @@ def diffusion_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
     for n in np.argsort(chisqr).tolist():
         best.setdefault(grid.diffusion_pairs[n][1], n)
     chosen = [n for n in list(best.values())[:MAX_EXPONENTS] if chisqr[n] < below]
-    model, given = summary.problem.model, np.isfinite(grid.search.start)
+    model, is_given = summary.problem.model, np.isfinite(grid.search.start)
     points = [
         model.with_parts(theta, diffusion=(*grid.diffusion_pairs[n], grid.offset)) for n in chosen
     ]
-    return [grid.search.inside(np.where(given, theta, point)) for point in points]
+    return [grid.search.inside(np.where(is_given, theta, point)) for point in points]
 
 
 def transport_minima(
     summary: BinnedAverages, search: Search, mode: str, starts: int | None = None
 ) -> list[Minimum]:
-    """Initial values that the user gives are where a search begins beside the one that knows none.
+    """Return the minima, the lowest first. starts: points of the scan that are followed.
 
-    Alone they may lead to a minimum that is not the lowest. starts: points of the scan that are followed.
+    There is a search without the user's initial values, too: from them alone, a fit may reach a minimum that
+    is not the lowest.
     """
     if not search.free.any():
         return [Minimum(search.start, np.nan, 1)]
     fits, unaided = BinnedFits(summary, search, mode), search.without_initial_values()
     ends = _searched(summary, fits, unaided, starts)
-    given = np.isfinite(search.start)
-    if given.all():
+    is_given = np.isfinite(search.start)
+    if is_given.all():
         from_given = fits.advanced(fits.started([search.inside(search.start)]), PASSES_TO_MINIMUM)
         ends = fits.merged([*ends, *from_given])
-    elif given[search.free].any():
+    elif is_given[search.free].any():
         ends = fits.merged([*ends, *_searched(summary, fits, search, starts)])
     return [end.minimum(int(search.free.sum())) for end in ends]
 
@@ -497,7 +503,7 @@ def undecided_minima(minima: list[Minimum]) -> list[Theta]:
 
 
 def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit]:
-    """The offsets are fixed at first: with all parameters free, a fit often gives them the full rate."""
+    """Return the fits from the scan. At first offsets are fixed: a fit often gives them the full rate."""
     search = grid.search
     free = search.free & (~np.isin(search.names, _OFFSETS) | np.isfinite(search.start))
     fixed = BinnedFits(fits.summary, replace(search, free=free), fits.mode)
@@ -517,9 +523,9 @@ def _with_rescan(
     worst = np.inf if starts else MAX_CHISQR_RATIO * best.chisqr
     points = [*shear_candidates(grid, theta, worst), *diffusion_candidates(grid, theta, worst)]
     rescanned = fits.ends(points, PASSES_FREE)
-    there = [end for end in rescanned if fits.same_minimum(best, end)]
+    at_best = [end for end in rescanned if fits.same_minimum(best, end)]
     new = [end for end in rescanned if not fits.same_minimum(best, end) and end.chisqr <= worst]
-    return fits.merged([*ends, *there, *_completed(fits, new, starts or N_COMPLETED_RESCAN)])
+    return fits.merged([*ends, *at_best, *_completed(fits, new, starts or N_COMPLETED_RESCAN)])
 
 
 def followed(fits: BinnedFits, thetas: list[Theta], starts: int | None) -> list[BinnedFit]:

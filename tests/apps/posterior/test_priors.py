@@ -11,7 +11,7 @@ from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.models.parameters import Parameter, gaussian_priors, search
 from homodyne_dask.models.rate_forms import PowerLaw
 
-LAW = PowerLaw(at=(0, 1, 2), first=0.5, ratio=3.0)
+LAW = PowerLaw(places=(0, 1, 2), first=0.5, ratio=3.0)
 CASES = {
     "normal": ("2500:300", stats.truncnorm(-2499 / 300, np.inf, 2500, 300)),
     "normal by name": (("normal", 2500, 300), stats.truncnorm(-2499 / 300, np.inf, 2500, 300)),

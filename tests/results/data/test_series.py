@@ -12,7 +12,7 @@ from scipy import stats
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
-from homodyne_dask.fitting.series.rings_and_windows import parts_of
+from homodyne_dask.fitting.series.rings_and_windows import subsets_of
 from homodyne_dask.models.rate_forms import rate_stderr
 from homodyne_dask.results.data.derived_quantities import Quantity
 from homodyne_dask.results.data.findings import OF_MISFIT, Findings, finding
@@ -69,11 +69,13 @@ WINDOWS = [
 
 @pytest.mark.parametrize(("word", "windows", "frames"), WINDOWS, ids=[w for w, *_ in WINDOWS])
 def test_windows_of_age_keep_the_origin_of_time(diffusing, word, windows, frames):
-    parts = parts_of(diffusing, "age", windows)
+    parts = subsets_of(diffusing, "age", windows)
     assert [part.scan.frames for part in parts] == frames
     for part, (first, stop) in zip(parts, frames, strict=True):
         times = diffusing.time[first:stop]
-        assert part.at == pytest.approx({"age": times.mean(), "from": times[0], "to": times[-1]})
+        assert part.axis_values == pytest.approx(
+            {"age": times.mean(), "from": times[0], "to": times[-1]}
+        )
 
 
 MISTAKES = [

@@ -1,4 +1,4 @@
-"""Parts of a scan that are fitted each: rings, angles, labels, windows of age, scans of a store.
+"""Subsets of a scan that are fitted each: rings, angles, labels, windows of age, scans of a store.
 
 A variable of scans as the axis of their fits, from stores or a table; scans whose data count twice.
 """
@@ -47,13 +47,13 @@ Windows = int | Sequence[tuple[float, float]] | None
 _MIN_FRAMES = 3
 
 
-class Part(NamedTuple):
+class Subset(NamedTuple):
     """One ring, window of age or scan of a store."""
 
     name: str
     """'q = 0.0054 1/Å', '0 to 30 s'."""
     folder: str
-    at: Mapping[str, Any]
+    axis_values: Mapping[str, Any]
     """In the series, the axis first: q [1/Å] and age (mean time of its frames), or age, from, to [s]."""
     scan: Scan
 
@@ -61,15 +61,15 @@ class Part(NamedTuple):
         return tuple(map(whole.bins.index, self.scan.bins))
 
 
-def parts_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Part, ...]:
-    """windows, for age only: their number, of equal length in frames, or a list of (from, to) in s."""
+def subsets_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Subset, ...]:
+    """Return the subsets; windows, of age only: their number, equally long, or a list of (from, to) in s."""
     require_known(over, OVER, f"over {shown(over)} is unknown")
     if over != "age":
         if windows is not None:
             raise OptionError(
                 f"windows = {shown(windows)} applies only to over 'age': leave out windows"
             )
-        return tuple(_PARTS[over](scan))
+        return tuple(_SUBSETS[over](scan))
     if windows is None:
         raise OptionError(
             "over 'age' needs windows: give their number, or the start and end of each in seconds"
@@ -86,41 +86,41 @@ def _require_known(scan: Scan, symbol: str, values: np.ndarray, by: str = "") ->
         )
 
 
-def _part(
-    scan: Scan, name: str, folder: str, at: dict[str, float], which: Bool[np.ndarray, " bin"]
-) -> Part:
+def _subset(
+    scan: Scan, name: str, folder: str, axes: dict[str, float], which: Bool[np.ndarray, " bin"]
+) -> Subset:
     bins = tuple(scan.bins[b] for b in np.flatnonzero(which))
-    return Part(name, folder, at | {"age": scan.mean_age}, replace(scan, bins=bins))
+    return Subset(name, folder, axes | {"age": scan.mean_age}, replace(scan, bins=bins))
 
 
-def _rings(scan: Scan) -> Iterator[Part]:
+def _rings(scan: Scan) -> Iterator[Subset]:
     _require_known(scan, "q", scan.q)
     numbers = ring_numbers(scan.q)
     for ring, q in enumerate(rings_of(scan.q).tolist()):
-        yield _part(scan, f"q = {q:.6g} 1/Å", f"q_{q:.6g}", {"q": q}, numbers == ring)
+        yield _subset(scan, f"q = {q:.6g} 1/Å", f"q_{q:.6g}", {"q": q}, numbers == ring)
 
 
-def _angles(scan: Scan, axis: str = "phi") -> Iterator[Part]:
+def _angles(scan: Scan, axis: str = "phi") -> Iterator[Subset]:
     """Yield the bins of each ring, or of all (axis='angle'), at each angle, repeated ones together."""
     _require_known(scan, "φ", scan.phi, ", by phi or label")
     rings = ring_numbers(scan.q) if axis == "phi" else np.zeros(len(scan.bins), int)
     several = axis == "phi" and len(rings_of(scan.q)) > 1
     for ring, phi in sorted(set(zip(rings.tolist(), scan.phi.tolist(), strict=True))):
         which = (rings == ring) & (scan.phi == phi)
-        name, folder, at = f"φ = {phi:.6g}°", f"phi_{phi:.6g}", {axis: phi, "age": scan.mean_age}
+        name, folder, axes = f"φ = {phi:.6g}°", f"phi_{phi:.6g}", {axis: phi, "age": scan.mean_age}
         if several:
             q = float(scan.q[which][0])
-            name, folder, at = f"q = {q:.6g} 1/Å, {name}", f"q_{q:.6g}_{folder}", at | {"q": q}
-        yield _part(scan, name, folder, at, which)
+            name, folder, axes = f"q = {q:.6g} 1/Å, {name}", f"q_{q:.6g}_{folder}", axes | {"q": q}
+        yield _subset(scan, name, folder, axes, which)
 
 
-def _labels(scan: Scan) -> Iterator[Part]:
+def _labels(scan: Scan) -> Iterator[Subset]:
     for label in np.unique(scan.label).tolist():
-        at = {"label": float(label)}
-        yield _part(scan, f"label {label}", f"label_{label}", at, scan.label == label)
+        axes = {"label": float(label)}
+        yield _subset(scan, f"label {label}", f"label_{label}", axes, scan.label == label)
 
 
-def parts_of_scans(*scans: Scan) -> Iterator[Part]:
+def subsets_of_scans(*scans: Scan) -> Iterator[Subset]:
     """Yield each scan of a store of repeats, or of several stores by numbers from 1."""
     several = [(scan, n) for scan in scans for n in np.unique(scan.scan_number).tolist()]
     if len(several) < 2:
@@ -132,19 +132,19 @@ def parts_of_scans(*scans: Scan) -> Iterator[Part]:
         number = number_in_store if len(scans) == 1 else position
         name = f"scan {number}: {scan.scan_names[number_in_store - 1]}"
         which = scan.scan_number == number_in_store
-        yield _part(scan, name, f"scan_{number:03d}", {"scan": float(number)}, which)
+        yield _subset(scan, name, f"scan_{number:03d}", {"scan": float(number)}, which)
 
 
-_PARTS = {
+_SUBSETS = {
     "q": _rings,
     "phi": _angles,
     "angle": partial(_angles, axis="angle"),
     "label": _labels,
-    "scan": parts_of_scans,
+    "scan": subsets_of_scans,
 }
 
 
-def _windows(scan: Scan, windows: Windows) -> Iterator[Part]:
+def _windows(scan: Scan, windows: Windows) -> Iterator[Subset]:
     first, stop = scan.frames
     if isinstance(windows, int | np.integer) and not isinstance(windows, bool):
         most = (stop - first) // _MIN_FRAMES
@@ -162,10 +162,10 @@ def _windows(scan: Scan, windows: Windows) -> Iterator[Part]:
         chosen = [scan.select(time=window) for window in times]
     if not chosen:
         raise OptionError("windows is an empty list: give the start and end of each in seconds")
-    for number, part in enumerate(chosen, 1):
-        begin, end = (float(part.time[n]) for n in (part.frames[0], part.frames[1] - 1))
-        name, at = f"{begin:.6g} to {end:.6g} s", {"age": part.mean_age, "from": begin, "to": end}
-        yield Part(name, f"window_{number:02d}", at, part)
+    for number, window in enumerate(chosen, 1):
+        begin, end = (float(window.time[n]) for n in (window.frames[0], window.frames[1] - 1))
+        axes = {"age": window.mean_age, "from": begin, "to": end}
+        yield Subset(f"{begin:.6g} to {end:.6g} s", f"window_{number:02d}", axes, window)
 
 
 MOST_NAMED = 6
@@ -184,12 +184,13 @@ def axis_of(variable: str) -> str:
 
 
 def places_of(
-    variable: str, parts: Sequence[Part], values: Values, apart: bool
+    variable: str, subsets: Sequence[Subset], values: Values, apart: bool
 ) -> list[dict[str, Any]]:
-    """variable: a word, or the path of a number in HDF5 files that ingest kept. apart: scans of one store.
+    """Return the value of a variable, and its unit, of each subset.
 
-    values: by names of scans, or the path of a table of them; by default those of the stores; of those of no
-    scan a PackageWarning tells.
+    variable: a word, or the path of a number in HDF5 files that ingest kept. apart: whether the subsets are
+    scans of one store. values: by names of scans, or the path of a table of them; by default those of the
+    stores. A PackageWarning names values of no scan.
     """
     axis = axis_of(variable)
     require_type(
@@ -201,46 +202,47 @@ def places_of(
             f"path such as /entry/sample/humidity"
         )
     value_by_name = _table(Path(values), axis) if isinstance(values, str | Path) else values
-    places = [_value_of(variable, n, part, value_by_name, apart) for n, part in enumerate(parts, 1)]
-    unused = {*(value_by_name or {})}.difference(*(_names_of(part, apart) for part in parts))
+    places = [
+        _value_of(variable, n, subset, value_by_name, apart) for n, subset in enumerate(subsets, 1)
+    ]
+    unused = {*(value_by_name or {})}.difference(*(_names_of(subset, apart) for subset in subsets))
     if unused:
         named = some_of(sorted(map(str, unused)), MOST_NAMED, "others")
         why = f"scan_values of {in_line(named)} are not used: no scan that is fitted is named so"
         warnings.warn(why, PackageWarning, stacklevel=2)
-    for part, (_, unit) in zip(parts, places, strict=True):
-        if unit != places[0][1]:
-            raise OptionError(
-                f"{variable} of {in_line(part.name)} is in {unit or 'no unit'}, but of "
-                f"{in_line(parts[0].name)} in {places[0][1] or 'no unit'}: give all in one unit"
-            )
+    _require_one_unit(variable, subsets, [unit for _, unit in places])
     return [{axis: value} | ({f"{axis}_unit": unit} if unit else {}) for value, unit in places]
 
 
-def _names_of(part: Part, apart: bool) -> list[str]:
-    scan, stem = part.scan, Path(part.scan.path).name.removesuffix(".zarr")
+def _require_one_unit(variable: str, subsets: Sequence[Subset], units: Sequence[str]) -> None:
+    for subset, unit in zip(subsets, units, strict=True):
+        if unit != units[0]:
+            raise OptionError(
+                f"{variable} of {in_line(subset.name)} is in {unit or 'no unit'}, but of "
+                f"{in_line(subsets[0].name)} in {units[0] or 'no unit'}: give all in one unit"
+            )
+
+
+def _names_of(subset: Subset, apart: bool) -> list[str]:
+    scan, stem = subset.scan, Path(subset.scan.path).name.removesuffix(".zarr")
     if not apart:
-        return [part.name, stem, stem.removesuffix("_c2"), f"{stem}.zarr"]
+        return [subset.name, stem, stem.removesuffix("_c2"), f"{stem}.zarr"]
     number = int(scan.scan_number[0])
     name = scan.scan_names[number - 1]
     return [name, Path(name).stem, str(number)]
 
 
 def _value_of(
-    variable: str, number: int, part: Part, value_by_name: Mapping[str, Any] | None, apart: bool
+    variable: str, number: int, subset: Subset, value_by_name: Mapping[str, Any] | None, apart: bool
 ) -> tuple[float, str]:
-    scan, position = part.scan, int(part.scan.scan_number[0]) - 1
-    names, value, unit = _names_of(part, apart), None, ""
+    names = _names_of(subset, apart)
     if value_by_name is not None:
         value = next((value_by_name[name] for name in names if name in value_by_name), None)
+        unit = ""
     elif variable == "scan":
-        value = float(position + 1 if apart else number)
+        value, unit = float(subset.scan.scan_number[0] if apart else number), ""
     else:
-        stored = scan.attributes.experiment.get(variable, {})
-        value, unit = stored.get("value"), stored.get("units", "")
-        if isinstance(value, list):  # of each scan of the store
-            value = value[position]
-        elif apart:
-            value = None
+        value, unit = _stored_value(variable, subset.scan, apart)
     ways = (
         f"give it with --scan-values '{names[0]}=VALUE', or there the path of a table (CSV) "
         f"of scans and values"
@@ -248,28 +250,42 @@ def _value_of(
     if value is None:
         if "/" in variable:
             ways = f"ingest with --keep {variable}, or {ways}"
-        stored = sorted(scan.attributes.experiment)
+        stored = sorted(subset.scan.attributes.experiment)
         present = f" (the store has {joined_with_and(stored)})" if stored else ""
-        raise OptionError(f"{variable} of {in_line(part.name)} is unknown{present}: {ways}")
+        raise OptionError(f"{variable} of {in_line(subset.name)} is unknown{present}: {ways}")
     read = _VALUE.fullmatch(str(value))
     if read is None or not np.isfinite(float(read[1])):
         raise OptionError(
-            f"{variable} of {in_line(part.name)} is {shown(value)}, not a number: {ways}"
+            f"{variable} of {in_line(subset.name)} is {shown(value)}, not a number: {ways}"
         )
     unit = (read[2] or str(unit)).strip()
     return float(read[1]), _UNITS.get(unit.lower(), unit)
 
 
-def _table(path: Path, variable: str) -> dict[str, str]:
-    """Return the values of a variable by scan from a table: its column ('T [K]'), or the second of two."""
+def _stored_value(variable: str, scan: Scan, apart: bool) -> tuple[Any, str]:
+    stored = scan.attributes.experiment.get(variable, {})
+    value, unit = stored.get("value"), stored.get("units", "")
+    if isinstance(value, list):  # of each scan of the store
+        return value[int(scan.scan_number[0]) - 1], unit
+    # one value for all scans of a store says nothing of their order
+    return None if apart else value, unit
+
+
+def _rows_of_table(path: Path) -> list[list[str]]:
     try:
+        # spreadsheets write a byte-order mark, which would be part of the first name
         with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(row)]
+            return [[cell.strip() for cell in row] for row in csv.reader(file) if any(row)]
     except (OSError, UnicodeDecodeError) as e:
         raise OptionError(
             f"scan_values = {shown(str(path))} cannot be read ({in_line(str(e))}): "
             f"give the path of a CSV table"
         ) from None
+
+
+def _table(path: Path, variable: str) -> dict[str, str]:
+    """Return the values of a variable by scan from a table: its column ('T [K]'), or the second of two."""
+    rows = _rows_of_table(path)
     head = rows[0] if rows else []
     n, unit = _column_and_unit(head).get(variable, (1, "") if len(head) == 2 else (0, ""))
     if not n:
@@ -277,13 +293,15 @@ def _table(path: Path, variable: str) -> dict[str, str]:
             f"{path} has no column {variable}: give a table with the names of the scans in the first column"
         )
     cells = {row[0]: row[n] for row in rows if len(row) > n and row[n]}
-    if not _VALUE.fullmatch(head[n]):
+    if not _VALUE.fullmatch(head[n]):  # it is a heading: a table without one begins with a value
         cells.pop(head[0], None)
-    values = {name: _VALUE.fullmatch(cell) for name, cell in cells.items()}
-    without_unit = {name for name, value in values.items() if value and not value[2]}
-    return {
-        name: f"{cell} {unit}" if name in without_unit else cell for name, cell in cells.items()
-    }
+    return {name: _with_unit(cell, unit) for name, cell in cells.items()}
+
+
+def _with_unit(cell: str, unit: str) -> str:
+    """Return a cell with the unit of its column, unless it has one, or is no number."""
+    value = _VALUE.fullmatch(cell)
+    return f"{cell} {unit}" if value and not value[2] else cell
 
 
 def _column_and_unit(head: Sequence[str]) -> dict[str, tuple[int, str]]:
@@ -302,6 +320,7 @@ def check_measured_once(scans: Sequence[Scan]) -> None:
     """Raise OptionError where two scans hold the same data, whose errors would shrink for nothing."""
     if len(scans) < 2:
         return
+    # the same files, or copies, have the same checksums; those ingested anew are told by their noise
     data = [{scan.manifest.checksums[1][b].tobytes() for b in scan.bins} for scan in scans]
     for n, m in combinations(range(len(scans)), 2):
         if data[n] & data[m] and (scans[n].use & scans[m].use).any():
