@@ -1,6 +1,7 @@
 """The options of an ingest; q, φ and times in the units that people write, in 1/Å, degrees and s."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from pydantic import (
 
 from homodyne_dask.errors import SourceError, shown
 from homodyne_dask.request.option_types import Form, parts
-from homodyne_dask.request.options import Options, option
+from homodyne_dask.request.options import Options, option, typed_value
 from homodyne_dask.store.schema import GAPS, Finite, Positive, first_mistake
 
 SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6}
@@ -36,15 +37,20 @@ def in_own_units(what: str, value: Any) -> Any:
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not any(isinstance(word, str) for word in words):
         return value
+    numbers, unit = _numbers_with_unit(words)
+    try:
+        return converted(what, numbers, unit, "it", []).tolist()
+    except SourceError as error:  # pydantic makes a sentence of a ValueError alone
+        raise ValueError(str(error)) from None
+
+
+def _numbers_with_unit(words: Sequence[Any]) -> tuple[Float[np.ndarray, " n"], str | None]:
     matches = [QUANTITY.fullmatch(text) for word in words for text in str(word).split(",")]
+    # '0.1, 0.2 1/nm': the unit of one is that of all
     units = {match[2] for match in matches if match and match[2]}
     if len(units) > 1 or not all(matches):
         raise ValueError("it must be a number, or numbers, with one unit or none")
-    values = np.array([float(match[1]) for match in matches if match])
-    try:
-        return converted(what, values, units.pop() if units else None, "it", []).tolist()
-    except SourceError as error:
-        raise ValueError(str(error)) from None
+    return np.array([float(match[1]) for match in matches if match]), next(iter(units), None)
 
 
 def decimals(values: Any) -> Float[np.ndarray, " n"]:
@@ -121,9 +127,9 @@ def _numbers(value: Any) -> list[float]:
 
 
 def _number(value: Any) -> float:
-    number, *others = _numbers(value)
-    if others:
-        raise ValueError(f"it takes one number, not {len(others) + 1}")
+    number, *further = _numbers(value)
+    if further:
+        raise ValueError(f"it takes one number, not {len(further) + 1}")
     return number
 
 
@@ -223,14 +229,12 @@ class IngestOptions(Options):
     @classmethod
     def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:
         (name, *_), _, message = first_mistake(wrong)
-        read_option = cls.options().get(str(name))
-        if read_option is None or read_option.choices:
+        refused = cls.options().get(str(name))
+        if refused is None or refused.choices:
             return super()._sentence(values, wrong)
-        value, typed = values[read_option.name], f"--{read_option.name.replace('_', '-')}"
-        value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
-        return (
-            f"{typed} = {shown(value)} cannot be used ({message}): correct it ({read_option.help})"
-        )
+        value = shown(typed_value(values[refused.name]))
+        typed = f"--{refused.name.replace('_', '-')}"
+        return f"{typed} = {value} cannot be used ({message}): correct it ({refused.help})"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values that compare equal when the options are the same."""
