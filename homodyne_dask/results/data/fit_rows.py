@@ -25,7 +25,7 @@ SCANS, PARTS = "scans", "series"
 ONE_OF = {SCANS: "scan", PARTS: "fit"}
 CONVERGED = "converged"
 """The words of an outcome without a misfit."""
-UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan)
+UNKNOWN_QUANTITY = Quantity("")
 
 
 @dataclass(frozen=True, repr=False)

@@ -111,27 +111,28 @@ def _check_is_folder(folder: Path) -> None:
 def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
     """Raise OptionError if a folder holds something that a fit would overwrite."""
     _check_is_folder(folder)
-    if checkpoints.checkpoint_exists(checkpoint) and not (overwrite or resume):
+    contents, interrupted = _contents(folder), checkpoints.checkpoint_exists(checkpoint)
+    half_written = any(name.startswith(TEMPORARY) for name in contents)  # its fit was killed
+    is_result = formats.RESULT.name.encode() in _head_of(folder / SUMMARY)
+    # also with --overwrite: it replaces results, not what a user has in a folder
+    if contents and not (is_result or interrupted or half_written):
+        raise OptionError(f"{folder} contains files that are not a result: give another --output")
+    if overwrite or resume:
+        return
+    if interrupted:
         raise OptionError(
             f"{checkpoint} belongs to an interrupted fit: give --resume to continue, --overwrite to start "
             f"again, or another --output"
         )
-    if not (present := _contents(folder)):
-        return
-    whole = (folder / SUMMARY).exists()
-    half_written = any(name.startswith(TEMPORARY) for name in present)  # its fit was killed
-    is_summary = formats.RESULT.name.encode() in _head_of(folder / SUMMARY)
-    if not (is_summary or checkpoints.checkpoint_exists(checkpoint) or half_written):
-        raise OptionError(f"{folder} contains files that are not a result: give another --output")
-    if (whole or half_written) and not (overwrite or resume):
-        what = "exists" if whole else "contains an incomplete result"
-        raise OptionError(f"{folder} {what}: give --overwrite to replace it, or another --output")
+    if is_result or half_written:
+        state = "exists" if (folder / SUMMARY).exists() else "contains an incomplete result"
+        raise OptionError(f"{folder} {state}: give --overwrite to replace it, or another --output")
 
 
 def _contents(folder: Path) -> list[str]:
+    """Return the names of files in a folder; none where a killed fit left nothing but temporary ones."""
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
-    left = [name for name in names if ".partial" in name or name == LOCK]  # by a killed fit
-    return names if len(left) < len(names) else []
+    return [] if all(".partial" in name or name == LOCK for name in names) else names
 
 
 def _head_of(file: Path) -> bytes:
