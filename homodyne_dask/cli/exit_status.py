@@ -109,19 +109,26 @@ def is_out_of_memory(error: BaseException) -> bool:
 def blamed(error: BaseException) -> str:
     """Return what outside the program an error comes from, and the remedy, as a phrase; '' for nothing."""
     chain = [error]
+    # errors may be each other's context: without the second condition this has no end
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
         chain.append(cause)
-    text = one_line(" ".join(map(str, chain)))
-    # JAX calls its flags as the variables, in small letters
-    names = set(_VARIABLE.findall(text.upper()))
-    for name, value in os.environ.items():
-        quoted = name.startswith(_OF_LIBRARIES) and value and repr(value) in text
-        if quoted or name in names:
-            return f"the environment sets {name}={shown(value)}: correct or unset it"
+    if variable := _variable_named_in(one_line(" ".join(map(str, chain)))):
+        return f"the environment sets {variable}={shown(os.environ[variable])}: correct or unset it"
     frames = (frame for e in chain for frame in traceback.extract_tb(e.__traceback__))
     if any("importlib/metadata" in frame.filename for frame in frames):  # others read them, too
         return ": repair or remove it; ".join([*broken_packages(), ""]).removesuffix("; ")
     return ""
+
+
+def _variable_named_in(message: str) -> str | None:
+    # JAX calls its flags as the variables, in small letters
+    names = set(_VARIABLE.findall(message.upper()))
+    for name, value in os.environ.items():
+        # of other programs, a value may stand in a message by chance
+        is_quoted = name.startswith(_OF_LIBRARIES) and value and repr(value) in message
+        if is_quoted or name in names:
+            return name
+    return None
 
 
 def _user_error_sentence(

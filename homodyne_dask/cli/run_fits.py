@@ -64,21 +64,22 @@ def run_fits(config: FitConfig, chosen: RunOptions) -> int:
         config, jobs = _with_chosen_model(config, resume)
     else:
         jobs = fit_jobs(config)
-    drawn = format_of(chosen.pictures) if chosen.pictures or len(jobs) <= MOST_DRAWN else ""
+    too_many = len(jobs) > MOST_DRAWN and not chosen.pictures
+    drawn = "" if too_many else format_of(chosen.pictures)
     jobs = [job._replace(pictures=drawn, nexus=chosen.nexus) for job in jobs]
     shown = partial(_print_result, chosen.as_json)
     if len(jobs) == 1 and not (config.over or config.over_scans):
         return _fit_one(config, jobs[0], resume, shown)
-    if config.checkpoint:
-        raise OptionError(
-            f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
-        )
+    # of many fits, each report is in its folder; as JSON all are printed
     status = _fit_many(config, jobs, resume, shown if chosen.as_json else None)
     if not drawn and chosen.pictures is None:
-        folder = in_line(str(jobs[0].folder))
-        command = f"`homodyne-dask show {folder} --pictures`"
-        echo(f"figures of individual fits were not drawn: {command} draws them")
+        _say_how_to_draw(jobs[0].folder)
     return status
+
+
+def _say_how_to_draw(folder: Path) -> None:
+    command = f"`homodyne-dask show {in_line(str(folder))} --pictures`"
+    echo(f"figures of individual fits were not drawn: {command} draws them")
 
 
 def _grouped(config: FitConfig, resume: bool) -> FitConfig:
@@ -220,6 +221,10 @@ def _fit_many(
     config: FitConfig, jobs: Sequence[Job], resume: bool, shown: ShowResult | None
 ) -> int:
     """Return the worst exit status; shown: of each result, None where its report is in its folder alone."""
+    if config.checkpoint:
+        raise OptionError(
+            f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
+        )
     model, (over, prefix, folder) = model_of(config), _place_of_index(config, jobs)
     rows, statuses, files, together = list[fit_rows.FitRow](), set[int](), list[Path](), None
     with client_of(config) as client, folders.locked_folder(folder, f".{prefix}.lock"):

@@ -358,18 +358,24 @@ def design(
         scans = [_with(scan, varied, value) for value in values]
         attrs = {"scan": f"{about}; {varied} varied", "varied": varied}
         coordinate = "point", values, {"long_name": VARIED[varied]}
-    shortest = min(float(planned.time[-1]) for planned in scans)
-    wanted = np.atleast_1d(numbers_of("ages", shortest / 2 if ages is None else ages))
-    if not ((wanted >= 0) & (wanted <= RANGES["time"][1])).all():
-        raise OptionError(
-            f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
-        )
-    points = [expected_errors(planned, wanted) for planned in scans]
+    ages_of_rates = _ages(ages, scans)
+    points = [expected_errors(planned, ages_of_rates) for planned in scans]
     # values of parameters and rates are those of the first
     data = xarray.concat(
         points, "point", data_vars="minimal", coords="minimal", compat="override", join="exact"
     )
     return Design(data.assign_coords(varied=coordinate).assign_attrs(attrs))
+
+
+def _ages(ages: ArrayLike | None, scans: Sequence[PlannedScan]) -> Float[np.ndarray, " age"]:
+    """Return the ages [s] at which errors of rates are given, by default one within all records."""
+    shortest = min(float(planned.time[-1]) for planned in scans)
+    times = np.atleast_1d(numbers_of("ages", shortest / 2 if ages is None else ages))
+    if not ((times >= 0) & (times <= RANGES["time"][1])).all():
+        raise OptionError(
+            f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
+        )
+    return times
 
 
 def _whole(name: str, value: Any) -> int:

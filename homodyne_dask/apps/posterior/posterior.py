@@ -23,7 +23,7 @@ from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.derived_quantities import fitted_quantities
 from homodyne_dask.results.data.fit_result import plain_rows
-from homodyne_dask.results.data.fitted_parameters import nearest_turn
+from homodyne_dask.results.data.fitted_parameters import FittedParameter, nearest_turn
 from homodyne_dask.results.files import result_folder as files_of
 from homodyne_dask.results.files.json_files import missing_values
 from homodyne_dask.results.result_classes import FitResult
@@ -287,15 +287,14 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
     # of an end: half the distance of the quantiles one binomial standard deviation to each side
     p = np.array(QUANTILES)[ENDS]
     draws = max(min(tree.attrs.get("effective_draws", np.nan), len(theta)), 1.0)
-    beside = (np.clip(p + sign * np.sqrt(p * (1 - p) / draws), 0, 1) for sign in (-1, 1))
-    before, after = (np.quantile(theta, shares, axis=0) for shares in beside)
-    shift_error = (after - before).max(0) / 2 / stderr
+    deviation = np.sqrt(p * (1 - p) / draws)
+    lower, upper = (
+        np.quantile(theta, np.clip(p + sign * deviation, 0, 1), axis=0) for sign in (-1, 1)
+    )
+    shift_error = (upper - lower).max(0) / 2 / stderr
     limits = [
-        ("", np.nan)  # density at a bound that shapes of the rate made, not the data
-        if priors.get(name, "").startswith(FLAT_IN_RATE) or result.config["periods"].get(name)
-        else one_sided(draws_of, parameter.min, parameter.max, parameter.optimum)
-        for name, draws_of in zip(names, theta.T, strict=True)
-        for parameter in [result.params[name]]
+        _limit_of(result.params[n], priors.get(n, ""), result, x)
+        for n, x in zip(names, theta.T, strict=True)
     ]
     sides, limit_values = map(np.array, zip(*limits, strict=True))
     agrees = shift <= ENOUGH + 2 * shift_error
@@ -304,6 +303,7 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
         SYMMETRIC * (high - low) / 2 + 2 * np.sqrt(2) * shift_error * stderr
     )
     width_of_prior = np.ptp(np.quantile(of_prior, p, axis=0), axis=0)
+    # what to quote, of the first case that applies
     cases = {
         "limit": sides != "",
         "": np.isnan(shift),
@@ -336,6 +336,15 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
         | {"quantile": (("param", "quantiles"), quantile)},
         {"param": names, "quantiles": list(QUANTILES)},
     )
+
+
+def _limit_of(
+    parameter: FittedParameter, prior: str, result: FitResult, draws: Float[np.ndarray, " draw"]
+) -> tuple[str, float]:
+    # an angle has no bound, and shapes of the rate, not the data, make a density at a bound of one
+    if prior.startswith(FLAT_IN_RATE) or result.config["periods"].get(parameter.name):
+        return "", np.nan
+    return one_sided(draws, parameter.min, parameter.max, parameter.optimum)
 
 
 def one_sided(

@@ -210,9 +210,7 @@ def preflight(
         raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
     if not sources and (model or file):
         raise OptionError("--model and --scheduler-file apply to stores: give them, or only --site")
-    in_file = any(source.endswith((".yaml", ".yml")) for source in sources)
-    options = {"model": model or (None if in_file else "laminar_flow")}
-    config = shared.configuration(sources, options) if sources else None
+    config = _config_of(sources, model) if sources else None
     results: dict[str, Any] = {}
     with printing(to_stderr=as_json):
         if site:
@@ -224,17 +222,22 @@ def preflight(
         echo_json(results)
 
 
+def _config_of(sources: tuple[str, ...], model: str | None) -> FitConfig:
+    in_file = any(source.endswith((".yaml", ".yml")) for source in sources)
+    return shared.configuration(sources, {"model": model or (None if in_file else "laminar_flow")})
+
+
 def _check_site(site: batch.Site, task: float) -> dict[str, str]:
     script = batch.script(site, task).strip()
     versions = worker_checks.package_versions().items()
     facts = {
-        "versions": ", ".join(f"{what} {text}" for what, text in versions),
+        "versions": ", ".join(f"{package} {version}" for package, version in versions),
         "keys": str(site["shared-temp-directory"]),
         "logs": str(site["log-directory"]),
     }
     if site["batch"] == "slurm":
         facts["sbatch says"] = batch.sbatch("--test-only", script)
-    echo("\n".join([script, "", *(f"{what:<18} {text}" for what, text in facts.items())]))
+    echo("\n".join([script, "", *(f"{name:<18} {text}" for name, text in facts.items())]))
     return {"script": script, **facts}
 
 
@@ -243,10 +246,10 @@ def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
     with connect_by_file(file) if file else nullcontext() as client:
         for store in config.data:
             scan = shared.selected(config, store)
-            work = hd.plan(scan, model_named(config.model), client=client, **config.plan_options())
-            echo(str(work))
-            plans[str(store)] = plan_values(work) | {"workers_examined": client is not None}
+            plan = hd.plan(scan, model_named(config.model), client=client, **config.plan_options())
+            echo(str(plan))
+            plans[str(store)] = plan_values(plan) | {"workers_examined": client is not None}
             if client is not None:
-                worker_checks.preflight(client, scan, work)
+                worker_checks.preflight(client, scan, plan)
                 echo(f"workers: all can read {store.name} and meet the requirements of a fit")
     return plans
