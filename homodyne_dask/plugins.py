@@ -76,11 +76,11 @@ def _name_of(package: Distribution) -> str:
     return _metadata_of(package, "Name") or in_line(f"in {package.locate_file('')}")
 
 
-def loaded(point: EntryPoint, fits: Callable[[Any], bool], what: str) -> Any:
+def loaded(point: EntryPoint, fits: Callable[[Any], bool], form: str) -> Any:
     with package_errors(point):
         plugin = point.load()
     if not fits(plugin):
-        raise unusable(point, f"it is not {what}")
+        raise unusable(point, f"it is not {form}")
     return plugin
 
 
@@ -110,10 +110,10 @@ def warn_of(sentence: str) -> None:
     warnings.warn(sentence, PackageWarning, stacklevel=2)
 
 
-def unusable(point: EntryPoint, why: str) -> EntryPointError:
-    kind = point.group.rpartition(".")[2].removesuffix("s")
+def unusable(point: EntryPoint, reason: str) -> EntryPointError:
+    group = point.group.rpartition(".")[2].removesuffix("s")
     return EntryPointError(
-        f"the {kind} {point.name!r} ({point.value}) cannot be used ({one_line(why)}): repair or "
+        f"the {group} {point.name!r} ({point.value}) cannot be used ({one_line(reason)}): repair or "
         f"remove the package {metadata_of(point, 'Name') or point.value.partition(':')[0]}"
     )
 
@@ -140,18 +140,20 @@ def applications_in(group: str) -> tuple[EntryPoint, ...]:
     return tuple(point for point in points if point.group == group)
 
 
-def application(name: str, what: str) -> Any:
+def application(name: str, feature: str) -> Any:
     """Return a function that an application registers; PackageError, which begins with `what`, without it."""
     for point in applications_in("homodyne_dask.applications"):
         if point.name == name:
-            return load_application(point, what)
-    raise PackageError(f"{what} needs the application {name!r}, which is not installed")
+            return load_application(point, feature)
+    raise PackageError(f"{feature} needs the application {name!r}, which is not installed")
 
 
-def load_application(point: EntryPoint, what: str) -> Any:
+def load_application(point: EntryPoint, feature: str) -> Any:
     folder = ".".join(point.module.split(".")[:3])
     try:
         import_module(folder)
     except ModuleNotFoundError as e:
-        raise PackageError(f"{what} needs the application {folder}, which is not installed") from e
+        raise PackageError(
+            f"{feature} needs the application {folder}, which is not installed"
+        ) from e
     return point.load()

@@ -67,18 +67,18 @@ def error_sentence(
         room = room_for_threads()
         if room.advice:
             return f"no more processes or threads can be started here ({room.value}): {room.advice}{then}"
-        said = one_line(str(error)) or type(error).__name__
+        message = one_line(str(error)) or type(error).__name__
         return (
-            f"the memory available to this process is used up ({said}): free memory, or raise the limit "
+            f"the memory available to this process is used up ({message}): free memory, or raise the limit "
             f"(of the job or of ulimit -v){then}"
         )
     if isinstance(error, USER_ERRORS):
         return one_line(_user_error_sentence(error, then))
-    said = f"{type(error).__name__}: {one_line(str(error))}"
+    message = f"{type(error).__name__}: {one_line(str(error))}"
     if outside := blamed(error):
-        return outside if said in outside else f"{outside} ({said[:MOST_SAID]})"
+        return outside if message in outside else f"{outside} ({message[:MOST_SAID]})"
     return (
-        f"this is a bug in homodyne-dask ({said}): run the command "
+        f"this is a bug in homodyne-dask ({message}): run the command "
         f"again with --debug and report the traceback"
     )
 
@@ -145,17 +145,19 @@ def _user_error_sentence(
         return error.format_message()
     if isinstance(error, HomodyneDaskError):
         return error.on_command_line
-    where = in_line(str(error.filename or "a file"))
+    path = in_line(str(error.filename or "a file"))
     if error.errno not in DISK_FULL:
-        return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
-    return f"{where} cannot be written: {no_room(error, Path(error.filename or 'a file'))}{then}"
+        return (
+            f"{path}: {error.strerror or error}; check the path, its permissions and the free space"
+        )
+    return f"{path} cannot be written: {no_room(error, Path(error.filename or 'a file'))}{then}"
 
 
 @contextmanager
 def messages(debug: bool, verbose: bool) -> Iterator[None]:
     """Show the warnings of libraries with `debug` only, and their logs with `debug` or `verbose` only."""
-    with ExitStack() as before, warnings.catch_warnings():
-        before.callback(logging.disable, logging.root.manager.disable)
+    with ExitStack() as restored, warnings.catch_warnings():
+        restored.callback(logging.disable, logging.root.manager.disable)
         if debug or verbose:
             form = "%(asctime)s %(name)s %(levelname)s: %(message)s"
             logging.basicConfig(level=logging.INFO, format=form)
@@ -175,8 +177,8 @@ def sigterm_interrupts() -> Iterator[None]:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with ExitStack() as before:
+    with ExitStack() as restored:
         if threading.current_thread() is threading.main_thread():
             handler = signal.signal(signal.SIGTERM, interrupt)
-            before.callback(signal.signal, signal.SIGTERM, handler)
+            restored.callback(signal.signal, signal.SIGTERM, handler)
         yield

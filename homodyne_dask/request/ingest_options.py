@@ -32,14 +32,14 @@ QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)\s*(.*
 """A number and its unit."""
 
 
-def in_own_units(what: str, value: Any) -> Any:
+def in_own_units(quantity: str, value: Any) -> Any:
     """Return numbers of q, phi or time of text such as '0.1, 0.2 1/nm', and what holds no text as it is."""
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not any(isinstance(word, str) for word in words):
         return value
     numbers, unit = _numbers_with_unit(words)
     try:
-        return converted(what, numbers, unit, "it", []).tolist()
+        return converted(quantity, numbers, unit, "it", []).tolist()
     except SourceError as error:  # pydantic makes a sentence of a ValueError alone
         raise ValueError(str(error)) from None
 
@@ -70,24 +70,24 @@ _UNITS = {
 
 
 def converted(
-    what: str, values: np.ndarray, unit: str | None, where: str, notes: list[str]
+    quantity: str, values: np.ndarray, unit: str | None, where: str, notes: list[str]
 ) -> np.ndarray:
     """Return q in 1/Å, phi in degrees or time in s of values in a unit; add to `notes` what was done."""
     if unit is None:
-        if what in _UNSAID:
-            notes.append(f"{where} has no unit: {_UNSAID[what]}")
+        if quantity in _UNSAID:
+            notes.append(f"{where} has no unit: {_UNSAID[quantity]}")
         return values
     plain = re.sub(r"[\s\\{}$^()*]", "", unit).lower().replace("å", "å")
-    if what == "q" and re.fullmatch(_PER_NM, plain):
+    if quantity == "q" and re.fullmatch(_PER_NM, plain):
         notes.append(f"q converted from {unit} to 1/Å")
         return values / 10
-    if what == "phi" and plain.startswith("rad"):
+    if quantity == "phi" and plain.startswith("rad"):
         notes.append("φ converted from radians to degrees")
         return np.rad2deg(values)
-    if what == "time" and SECONDS.get(plain, 1.0) != 1:
+    if quantity == "time" and SECONDS.get(plain, 1.0) != 1:
         notes.append(f"times converted from {unit} to s")
         return decimals([f"{value * SECONDS[plain]:.15g}" for value in values])
-    as_it_is, sentence = _UNITS[what]
+    as_it_is, sentence = _UNITS[quantity]
     if not re.fullmatch(as_it_is, plain):
         raise SourceError(f"{where} is in {unit!r}, but {sentence}")
     return values
@@ -133,8 +133,8 @@ def _number(value: Any) -> float:
     return number
 
 
-def _in_units(what: str) -> BeforeValidator:
-    return BeforeValidator(lambda value: _numbers(in_own_units(what, value)))
+def _in_units(quantity: str) -> BeforeValidator:
+    return BeforeValidator(lambda value: _numbers(in_own_units(quantity, value)))
 
 
 def _finite_or_nan(number: float) -> float:
@@ -224,7 +224,7 @@ class IngestOptions(Options):
     def dataset_names(self) -> dict[str, str]:
         """The names of the datasets of q, phi and time that are given."""
         names = {"q": self.q_dataset, "phi": self.phi_dataset, "time": self.time_dataset}
-        return {what: name for what, name in names.items() if name is not None}
+        return {quantity: name for quantity, name in names.items() if name is not None}
 
     @classmethod
     def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:

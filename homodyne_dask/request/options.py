@@ -179,17 +179,17 @@ class Options(BaseModel):
     @classmethod
     def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:
         first = wrong.errors(include_url=False)[0]
-        (name, *inside), options = first["loc"], cls.options()
+        (name, *keys), options = first["loc"], cls.options()
         if name not in options:
             return f"unknown key {shown(name)}; {nearest(name, options)}"
         option = options[str(name)]
-        if first["type"] == "missing" and not inside:
+        if first["type"] == "missing" and not keys:
             suggested = f": {', '.join(option.suggestions)}" if option.suggestions else ""
             return f"{option.flag} is missing: give {option.form.words}{suggested}"
         if (
-            option.by_name and inside
+            option.by_name and keys
         ):  # the entry of one name; of a list all is shown, as it was typed
-            return option.refusal(first["input"], f" {inside[0]}")
+            return option.refusal(first["input"], f" {keys[0]}")
         return option.refusal(typed_value(values[option.name]))
 
 

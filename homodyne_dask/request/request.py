@@ -42,10 +42,10 @@ class Request:
 
     @property
     def clusters(self) -> Int[np.ndarray, " bin"]:
-        numbers, after = [], 0
+        numbers, number_of_next = [], 0
         for scan in (self.scan, *self.others):
-            numbers.append(after + speckle_clusters(scan, self.options.friedel))
-            after = int(numbers[-1].max()) + 1
+            numbers.append(number_of_next + speckle_clusters(scan, self.options.friedel))
+            number_of_next = int(numbers[-1].max()) + 1
         return np.concatenate(numbers)
 
     @property

@@ -141,8 +141,8 @@ class Adjustment:
         if self.kind == "robust":
             d = u - self.centre
             adjusted, raw = ((d @ form * d).sum(-1) for form in (self.precision, self.hessian))
-            away = raw > np.finfo(float).tiny  # from the centre, where the ratio is 0/0
-            q = np.where(away, q * self.factor * adjusted / np.where(away, raw, 1.0), q)
+            off_centre = raw > np.finfo(float).tiny  # from the centre, where the ratio is 0/0
+            q = np.where(off_centre, q * self.factor * adjusted / np.where(off_centre, raw, 1.0), q)
         if np.isinf(self.dof):
             return -q / 2
         p = len(self.hessian)
@@ -187,11 +187,11 @@ def _width_of_speckle(
     Its size alone where a parameter ended at a bound, or follows one that did.
     """
     assert result.covariance is not None
-    moved = request.search.free_inside_bounds(u.theta)
+    free = request.search.free_inside_bounds(u.theta)
     prior = request.search.prior_terms(u.theta)
-    finite = np.isfinite(np.diag(result.covariance.values)[moved])
-    naive = inverse_of(reduced.hessian[np.ix_(moved, moved)])[np.ix_(finite, finite)]
-    places = np.flatnonzero(moved)[finite]
+    finite = np.isfinite(np.diag(result.covariance.values)[free])
+    naive = inverse_of(reduced.hessian[np.ix_(free, free)])[np.ix_(finite, finite)]
+    places = np.flatnonzero(free)[finite]
     V, dof = result.covariance.values[np.ix_(places, places)], result.parameters["dof"].values
     dof = dof[places]
     if prior is not None:
@@ -227,10 +227,10 @@ def _width_of_scatter(
     request: Request, reduced: ReducedProblem, u: Coordinates, _: FitResult
 ) -> _Width:
     """Return the width of the scatter between bins, of which there are enough."""
-    clusters, moved = request.clusters, request.search.free_inside_bounds(u.theta)
-    joint = joint_equations(reduced, moved)
+    clusters, free = request.clusters, request.search.free_inside_bounds(u.theta)
+    joint = joint_equations(reduced, free)
     errors = uncertainty(request.search.names, joint, clusters)
-    both_moved, number, p = np.ix_(moved, moved), clusters_in(reduced, clusters), int(u.free.sum())
+    both_moved, number, p = np.ix_(free, free), clusters_in(reduced, clusters), int(u.free.sum())
     if errors.robust is None or not np.isfinite(errors.robust[both_moved]).all():
         raise OptionError(
             "neither the scatter between bins nor speckle noise determines the width of the "

@@ -153,19 +153,19 @@ class Posterior(HandedOut, blocks.Reportable):
         the last. Raises OptionError for a folder without a fit, or with another one.
         """
         folder = path_of("folder", folder)
-        before = _fit_in(folder, self.result)
-        result = _with_posterior(before, self.plain)
+        saved_fit = _fit_in(folder, self.result)
+        result = _with_posterior(saved_fit, self.plain)
         with files_of.locked_folder(folder, files_of.LOCK), files_of.staging(folder) as staged:
             self.to_netcdf(staged / draws_tree.FILE)
-            drawn = _write_pictures(self, staged)
+            pictures = _write_pictures(self, staged)
             write_file(staged / "report.txt", result.report(all=True) + "\n")
             of_fit = [folder / f"{name}.png" for name in TITLES]
             files_of.write_report(
-                result, staged, [path for path in of_fit if path.is_file()], drawn
+                result, staged, [path for path in of_fit if path.is_file()], pictures
             )
             # a folder whose summary.json names a posterior has all its files
-            if before.errors.posterior is not None:
-                _with_posterior(before, None).to_json(folder / SUMMARY)
+            if saved_fit.errors.posterior is not None:
+                _with_posterior(saved_fit, None).to_json(folder / SUMMARY)
             for path in (folder / draws_tree.FILE, *folder.glob(files_of.POSTERIOR_PICTURES)):
                 path.unlink(missing_ok=True)
             files = files_of.move_files(staged, folder)
@@ -195,11 +195,11 @@ def load_posterior(path: str | Path) -> Posterior:
     >>> hd.load_posterior("A0123.nc").reliable
     True
     """
-    where = path_of("path", path)
-    if where.is_dir():
-        where /= draws_tree.FILE
-    tree = draws_tree.read_tree(where)
-    with missing_values(where):
+    file = path_of("path", path)
+    if file.is_dir():
+        file /= draws_tree.FILE
+    tree = draws_tree.read_tree(file)
+    with missing_values(file):
         fit = tree["constant_data"].dataset["fit_summary"].values.tobytes()
         posterior = Posterior(from_summary(json.loads(fit)), tree)
         for name, sampled in tree["posterior"].dataset.data_vars.items():
@@ -217,7 +217,7 @@ def posterior_section(
 
     plain: the entry `posterior` of summary.json.
     """
-    why = why_unreliable(plain)
+    objection = why_unreliable(plain)
     priors = "; ".join(f"{name} {row['prior']}" for name, row in plain["parameters"].items())
     factor, dof, error = (
         nan_if_none(plain[key]) for key in ("design_effect", "dof", "largest_error")
@@ -238,7 +238,7 @@ def posterior_section(
         f"compared{beyond}",
     ]
     title = "Quantiles of the posterior"
-    quantiles = blocks.Sentences([why]) if why else blocks.Table(title, _rows(plain), 3)
+    quantiles = blocks.Sentences([objection]) if objection else blocks.Table(title, _rows(plain), 3)
     content = [quantiles, blocks.Sentences(sentences), blocks.Figures(pictures)]
     return blocks.Section("Posterior", content)
 
@@ -252,9 +252,9 @@ def _rows(plain: dict[str, Any]) -> list[list[str]]:
             limit = numbers.quantiles([row["limit_value"]], sd)[0]
             ends = ["", "", f"< {limit}"] if side == "upper" else [f"> {limit}", "", ""]
             shift = math.nan
-        shown = f"{100 * shift:.0f} %" if math.isfinite(shift) else "-"
+        shift_words = f"{100 * shift:.0f} %" if math.isfinite(shift) else "-"
         mean, quote = numbers.value_and_error(row["mean"], sd), row["quote"] or "-"
-        rows.append([name, mean, row["unit"], *ends, shown, quote])
+        rows.append([name, mean, row["unit"], *ends, shift_words, quote])
     return rows
 
 
@@ -438,6 +438,6 @@ def _write_pictures(posterior: Posterior, folder: Path) -> list[Path]:
     )
     words = why_unreliable(plain) or f"Median: {'; '.join(medians)}."
     for name, draw in pictures.items():
-        about = {"Title": CAPTIONS[name], "Description": words}
-        write_file(folder / f"{name}.png", png_of(draw(), about))
+        metadata = {"Title": CAPTIONS[name], "Description": words}
+        write_file(folder / f"{name}.png", png_of(draw(), metadata))
     return [folder / f"{name}.png" for name in pictures]

@@ -72,25 +72,27 @@ def posterior(
     Exit status: 0 done, 2 bad input, 3 the draws are unreliable, 130 interrupted.
     """
     workers = {name: options.pop(name) for name in CLUSTER}
-    chosen = PosteriorOptions(**given_of(options))
+    options_given = PosteriorOptions(**given_of(options))
     paths.require_one_fit(folder)
     paths.check_new(output, overwrite, (".nc",))
     result = hd.load_result(folder)
     data = data_of(result, folder, paths.WITH_STORE, store)
     scan = as_fitted(data, result)
     echo_progress(
-        f"{chosen.draws:,} draws from the posterior of {result.config['model']} fitted to "
+        f"{options_given.draws:,} draws from the posterior of {result.config['model']} fitted to "
         f"{in_line(scan.path)}"
     )
     with worker_options.client_of(workers_of_options(scan.path, workers)) as client:
-        drawn = hd.posterior(result, scan, **dict(chosen), client=client, progress=echo_progress)
+        pictures = hd.posterior(
+            result, scan, **dict(options_given), client=client, progress=echo_progress
+        )
     if as_json:
-        echo_json(drawn.values())
+        echo_json(pictures.values())
     else:
-        echo(str(drawn))
+        echo(str(pictures))
     if output is not None:
-        drawn.to_netcdf(output)
-    files = drawn.save(folder) if output is None else [output]
+        pictures.to_netcdf(output)
+    files = pictures.save(folder) if output is None else [output]
     if not as_json:
         echo(f"\nwritten: {in_line(', '.join(map(str, files)))}")
-    click.get_current_context().exit(0 if drawn.reliable else NOT_CONVERGED)
+    click.get_current_context().exit(0 if pictures.reliable else NOT_CONVERGED)

@@ -77,17 +77,17 @@ def cluster_start(site: str, jobs: str | None, file: Path) -> None:
             )
         file.unlink()  # of one that was killed
     code_digest()  # of what is loaded now: fits of other code are refused later
-    with ExitStack() as held:
-        held.callback(file.unlink, missing_ok=True)  # last, when its jobs have ended
+    with ExitStack() as resources:
+        resources.callback(file.unlink, missing_ok=True)  # last, when its jobs have ended
         if config.site is None:
-            security = held.enter_context(connect.new_key(file.parent))
-            client = held.enter_context(local_cluster(security=security))
+            security = resources.enter_context(connect.new_key(file.parent))
+            client = resources.enter_context(local_cluster(security=security))
         else:
-            made = batch.slurm_cluster(
+            starting = batch.slurm_cluster(
                 config.site, 1 if config.jobs is None else config.jobs, folder=file.parent
             )
-            client = held.enter_context(made).get_client()
-            held.enter_context(connect.closing_logged(client))
+            client = resources.enter_context(starting).get_client()
+            resources.enter_context(connect.closing_logged(client))
         place = {"host": socket.gethostname(), "pid": os.getpid()}
         place["dashboard"] = connect.dashboard_of(client)
         write_atomic(file, json.dumps(client.scheduler_info(n_workers=0) | place) + "\n")
@@ -116,8 +116,8 @@ def cluster_status(file: Path, key: str | None, as_json: bool) -> None:
         for address, worker in workers.items()
     ]
     if as_json:
-        written = read_scheduler_file(file)
-        named = {key: written.get(key) for key in ("address", "dashboard", "host", "pid")}
+        scheduler = read_scheduler_file(file)
+        named = {key: scheduler.get(key) for key in ("address", "dashboard", "host", "pid")}
         echo_json({"scheduler_file": str(file), **named, "workers": rows})
         return
     _print_scheduler(file)
@@ -142,9 +142,9 @@ def cluster_stop(file: Path, key: str | None) -> None:
 
 
 def _print_scheduler(file: Path) -> None:
-    written = read_scheduler_file(file)
-    page, host = written.get("dashboard"), written.get("host", "HOST")
-    echo(f"scheduler  {written['address']} on {host}")
+    scheduler = read_scheduler_file(file)
+    page, host = scheduler.get("dashboard"), scheduler.get("host", "HOST")
+    echo(f"scheduler  {scheduler['address']} on {host}")
     echo(f"to use it  homodyne-dask fit ... --scheduler-file {file}")
     if page:
         port = urlsplit(page).port
@@ -170,17 +170,17 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
         if isinstance(store, Path) and not store.exists():
             raise OptionError(f"{config}: data = {store} does not exist")
     batch.bounds(1 if settings.jobs is None else settings.jobs)
-    chosen = batch.site_named(site)
+    values_given = batch.site_named(site)
     words = ["fit", str(absolute(config)), "--site", site, "--resume"]
     words += ["--jobs", jobs] if jobs else []
-    driver = batch.driver_script(chosen, words, working_folder())
+    driver = batch.driver_script(values_given, words, working_folder())
     if dry_run:
         echo(driver, nl=False)
         return
-    chosen["log-directory"].mkdir(parents=True, exist_ok=True)
-    batch.sbatch("--test-only", batch.script(chosen, longest_task_of(settings)))
+    values_given["log-directory"].mkdir(parents=True, exist_ok=True)
+    batch.sbatch("--test-only", batch.script(values_given, longest_task_of(settings)))
     number = batch.submit_script(driver)
-    output = f"{chosen['log-directory']}/{chosen['name']}-driver-{number}.out"
+    output = f"{values_given['log-directory']}/{values_given['name']}-driver-{number}.out"
     if as_json:
         echo_json({"job": number, "output": output})
     else:

@@ -107,9 +107,9 @@ def _pictures(file: h5py.File, n_trains: int, n_frames: int) -> Pictures:
     return pictures._replace(flux=total / np.maximum(finite.sum(axis=(0, 2)), 1))
 
 
-def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "t t"]:
+def read_trains(path: Path, dataset_and_bin: str, trains: Trains) -> Float32[np.ndarray, "t t"]:
     """Return the mean matrix of one bin, NaN where no train knows a pair."""
-    _, bin = place(where)
+    _, bin = place(dataset_and_bin)
     with hdf5.open_hdf5(path) as file:
         (_, _, n), within = _shape(file)
         total, count = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)

@@ -145,8 +145,8 @@ class FolderWatch:
         finally:
             self._drop_work()
             self.publish(last=True)
-        bad = [status for status in self.statuses.values() if status]
-        return BAD_INPUT if self.waiting else min(bad, default=0)  # which is BAD_INPUT, too
+        failures = [status for status in self.statuses.values() if status]
+        return BAD_INPUT if self.waiting else min(failures, default=0)  # which is BAD_INPUT, too
 
     def done(self) -> bool:
         ended = self.looks >= 2 and not self.in_work and self.ready.keys() <= self.waiting.keys()
@@ -163,13 +163,13 @@ class FolderWatch:
 
     def step(self) -> None:
         """Finish or begin a fit, or wait where there is none; write the page."""
-        moved = False
+        progressed = False
         try:
             if self._is_time(ALL):
                 self.state.check_place()
                 if time.monotonic() >= self.next_look:
                     self.look()
-                moved = self._finish_next() or self._begin_next()
+                progressed = self._finish_next() or self._begin_next()
                 if not self.in_work:  # what was begun may fail again for the same reason
                     self._resolved(ALL)
         except Exception as e:
@@ -180,7 +180,7 @@ class FolderWatch:
                 self.fits.close()
             self._postpone(ALL, e)
         self.publish()
-        if not moved:
+        if not progressed:
             pause = max(self.next_look, self.retry_at.get(ALL, 0.0)) - time.monotonic()
             time.sleep(max(min(pause, LONGEST_PAUSE) if self.in_work else pause, 0.0))
 
@@ -191,8 +191,10 @@ class FolderWatch:
         self.seen, self.looks = files, self.looks + 1
         refused = {name for name, file in self.state.ended.items() if file.problem}
         for name in (refused | self.waiting.keys()) - {*files, ALL, PAGE}:
-            others = {other: self.state.ended[other] for other in self.state.ended if other != name}
-            self.state.write(others)  # if it comes back, it is tried again
+            further_files = {
+                other: self.state.ended[other] for other in self.state.ended if other != name
+            }
+            self.state.write(further_files)  # if it comes back, it is tried again
             self._resolved(name)
             self.table.remove(name)
 
@@ -213,9 +215,9 @@ class FolderWatch:
         name = next((name for name, work in self.in_work.items() if work.fit.ended()), None)
         if name is None:
             return False
-        stamp, held, fit = self.in_work.pop(name)
+        stamp, resources, fit = self.in_work.pop(name)
         with self._alone(name, stamp):
-            with held:
+            with resources:
                 result, error, *_ = fit.output(lambda *_: nullcontext(()))
             damaged = isinstance(error, errors.StoreError)  # it is ingested again
             if damaged or (result is not None and self.options.stores == "delete"):
@@ -235,12 +237,12 @@ class FolderWatch:
         try:
             yield
         except Exception as e:  # whatever is in one file, the watch of the others goes on
-            what = waits_for(e, name)
-            if what == ALL:
+            obstacle = waits_for(e, name)
+            if obstacle == ALL:
                 raise
-            problem = error_sentence(e, then="" if what else ", then touch the file")
+            problem = error_sentence(e, then="" if obstacle else ", then touch the file")
             self._show(name, stamp, None, problem)
-            if what:
+            if obstacle:
                 self._postpone(name, e)
             else:
                 self.state.write(self.state.ended | {name: EndedFile(stamp, problem)})
@@ -254,23 +256,23 @@ class FolderWatch:
         self.table.add(stamp.mtime_ns / 1e9, row)
         return row
 
-    def _postpone(self, what: str, error: Exception) -> None:
+    def _postpone(self, obstacle: str, error: Exception) -> None:
         """Note, and say once, that something must pass first."""
         sentence = error_sentence(error, then="")
-        if what not in self.waiting:
-            say(f"waiting for {what}, retrying every {self.retry:g} s: {sentence}")
+        if obstacle not in self.waiting:
+            say(f"waiting for {obstacle}, retrying every {self.retry:g} s: {sentence}")
             self.table.changed = True
-        self.waiting[what] = sentence
-        self.retry_at[what] = time.monotonic() + max(self.retry, self.options.interval)
+        self.waiting[obstacle] = sentence
+        self.retry_at[obstacle] = time.monotonic() + max(self.retry, self.options.interval)
 
-    def _is_time(self, what: str) -> bool:
-        return time.monotonic() >= self.retry_at.get(what, 0.0)
+    def _is_time(self, obstacle: str) -> bool:
+        return time.monotonic() >= self.retry_at.get(obstacle, 0.0)
 
-    def _resolved(self, what: str) -> None:
+    def _resolved(self, obstacle: str) -> None:
         """Note, and say of what was waited for, that it is there."""
-        self.retry_at.pop(what, None)
-        if self.waiting.pop(what, None) is not None:
-            say(f"no longer waiting for {what}")
+        self.retry_at.pop(obstacle, None)
+        if self.waiting.pop(obstacle, None) is not None:
+            say(f"no longer waiting for {obstacle}")
             self.table.changed = True
 
     def _drop_work(self) -> None:
@@ -283,13 +285,13 @@ class FolderWatch:
         """Write the table and the page, where there is something new and it is time."""
         if not last and not (self.table.changed and self._is_time(PAGE)):
             return
-        work, every = ", ".join(sorted(self.in_work)) or "nothing", self.options.interval
-        does = f"is checked every {every:g} s; in progress: {work}"
-        said = [f"{self.folder} {'is not being watched' if last else does}"]
-        said += [f"waiting for {what}: {why}" for what, why in self.waiting.items()]
+        work, interval = ", ".join(sorted(self.in_work)) or "nothing", self.options.interval
+        does = f"is checked every {interval:g} s; in progress: {work}"
+        sentences = [f"{self.folder} {'is not being watched' if last else does}"]
+        sentences += [f"waiting for {what}: {why}" for what, why in self.waiting.items()]
         try:
             self.state.check_place()
-            self.table.write(self.state.results, said, None if last else max(RELOAD, every))
+            self.table.write(self.state.results, sentences, None if last else max(RELOAD, interval))
             self._resolved(PAGE)
             self.retry_at[PAGE] = time.monotonic() + RELOAD
         except Exception as e:

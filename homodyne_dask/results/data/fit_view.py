@@ -33,11 +33,11 @@ MOST_SHOWN = 4
 
 def fitted_scan(result: FitValues, store: AnyPath | None = None) -> Scan:
     """Return the data of a fit: its bins and frames, from a store, by default from where it was."""
-    where = store or result.provenance.inputs["store_path"]
-    scan = open_dataset(where)
+    path = store or result.provenance.inputs["store_path"]
+    scan = open_dataset(path)
     if scan.digest != result.provenance.inputs["store_sha256"]:
         raise errors.StoreError(
-            f"{where} has changed since the fit: fit again, or give the scan in its original state"
+            f"{path} has changed since the fit: fit again, or give the scan in its original state"
         )
     return as_selected(scan, result)
 

@@ -30,8 +30,8 @@ def value_and_error(value: float, error: float, largest: float = 0.0) -> str:
     rounded = _rounded(value / scale, places)
     if not float(rounded):  # its size is not lost in an error that is far larger
         rounded = f"{value / scale:.2g}"
-    shown = f"{rounded} ± {_rounded(error / scale, places)}"
-    return shown if plain else f"({shown})e{exponent:+03d}"
+    text = f"{rounded} ± {_rounded(error / scale, places)}"
+    return text if plain else f"({text})e{exponent:+03d}"
 
 
 def limit_words(lower: float, upper: float) -> str:

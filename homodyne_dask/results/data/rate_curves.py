@@ -99,12 +99,12 @@ def rates_in(view: FitView) -> xarray.Dataset:
     rates = evaluation_of(view.model.at.problem.model).rates
     if rates is None:
         raise OptionError(f"{result.config['model']} has no rates of the age")
-    kind, covariance = "robust", result.covariance
+    covariance_name, covariance = "robust", result.covariance
     if covariance is None:
         covariance = result.errors.covariance_naive
-        kind = "none" if covariance is None else "naive"
+        covariance_name = "none" if covariance is None else "naive"
     elif result.parameters.attrs["method"] == SPECKLE:
-        kind = SPECKLE
+        covariance_name = SPECKLE
     columns, t, unknown_q = dict[str, Any](), scan.time[:0], np.isnan(scan.q).any()
     for name, curve in rates(view.model.at, scan.time, scan.frames).items():
         t, (unit, words) = curve.time, CURVES[name]
@@ -121,16 +121,16 @@ def rates_in(view: FitView) -> xarray.Dataset:
     if quoted_sign(result, "gamma_dot") < 0:
         columns |= _mirrored(columns)
     about = {name: result.config[name] for name in ("model", "convention")}
-    about |= {"covariance": kind, "bands": ERRORS[kind]}
+    about |= {"covariance": covariance_name, "bands": ERRORS[covariance_name]}
     return xarray.Dataset(columns, {"t": ("t", t, {"units": "s"})}, about)
 
 
 def _mirrored(columns: dict[str, Any]) -> dict[str, Any]:
-    other, mirrored = {"low": "high", "high": "low"}, dict[str, Any]()
+    opposite, mirrored = {"low": "high", "high": "low"}, dict[str, Any]()
     for name, (dims, values, *about) in columns.items():
         rate, _, band = name.partition("_low_") if "_low_" in name else name.partition("_high_")
         if rate in ("gamma_dot", "strain", "gamma_dot_power_law"):
-            side = other[name[len(rate) + 1 :].partition("_")[0]] if band else ""
+            side = opposite[name[len(rate) + 1 :].partition("_")[0]] if band else ""
             mirrored["_".join(filter(None, (rate, side, band)))] = (dims, -values, *about)
     return mirrored
 
@@ -238,8 +238,8 @@ def _reach(result: FitValues, name: str, curve: RateCurve, stderr: Vector) -> tu
         stderr = np.hypot(stderr, basis_error(c) @ curve.gradient)
         lowest, highest = _ends(result, name, curve)
         at_low, at_high = bounded & (c <= lowest), bounded & (c >= highest)
-        for reach, there in ((below, at_low | (limited > 0)), (above, at_high | (limited < 0))):
-            reach[there @ curve.gradient > derived.MOST_OF_RATE] = np.inf
+        for reach, splines in ((below, at_low | (limited > 0)), (above, at_high | (limited < 0))):
+            reach[splines @ curve.gradient > derived.MOST_OF_RATE] = np.inf
     return np.hypot(stderr, below), np.hypot(stderr, above)
 
 

@@ -126,8 +126,8 @@ def _draw_power_of_q(
         title = f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
         axes.set_title(title, fontsize=draw.FONT)
     positive = np.isfinite(rate) & (rate > 0)
-    for which in "xy" if positive.any() else "":
-        draw.logarithmic(axes, which)
+    for direction in "xy" if positive.any() else "":
+        draw.logarithmic(axes, direction)
     powers = {} if law is None else {law.exponent: ("-", "fitted power of q")}
     powers[2.0] = "--", "∝ q²"
     for power, (style, label) in powers.items() if positive.any() else ():
@@ -180,15 +180,15 @@ def _average_over_age(
 
 def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
     """Return the parameters and rates worth a panel: not fixed ones, nor copies, unless all are."""
-    constant, drawn = constant_quantities(entries), {name: column(entries, name) for name in last}
+    constant, columns = constant_quantities(entries), {name: column(entries, name) for name in last}
     names = shown_names(entries[0].quantities, copies=False)
     names = [name for name in names if np.isfinite(column(entries, name)).any()] or names
     for name in [name for name in names if name not in constant] or names:
         values = column(entries, name)
-        copies = (np.allclose(values, d, 1e-9, 0.0, equal_nan=True) for d in drawn.values())
+        copies = (np.allclose(values, d, 1e-9, 0.0, equal_nan=True) for d in columns.values())
         if not any(copies):
-            drawn[name] = values
-    return [*(name for name in drawn if name not in last), *last]
+            columns[name] = values
+    return [*(name for name in columns if name not in last), *last]
 
 
 def scans_title(entries: Sequence[FitRow], against: str) -> str:
