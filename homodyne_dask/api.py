@@ -172,8 +172,8 @@ def read_g2(
     >>> hd.read_g2("B0002_g2.csv").q
     array([0.005])
     """
-    first_file = source if isinstance(source, str | PathLike) else next(iter(source), "")
-    file = path_of("source", first_file)
+    file = source if isinstance(source, str | PathLike) else next(iter(source), "")
+    file = path_of("source", file)
     dataset = data.g2_dataset(file)
     options: dict[str, Any] = {"q": q, "phi": phi, "dt": dt, "sigma": sigma, "gap": gap}
     options |= {"column_is": column_is}

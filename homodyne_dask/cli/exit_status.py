@@ -145,12 +145,12 @@ def _user_error_sentence(
         return error.format_message()
     if isinstance(error, HomodyneDaskError):
         return error.on_command_line
-    path = in_line(str(error.filename or "a file"))
+    file = in_line(str(error.filename or "a file"))
     if error.errno not in DISK_FULL:
         return (
-            f"{path}: {error.strerror or error}; check the path, its permissions and the free space"
+            f"{file}: {error.strerror or error}; check the path, its permissions and the free space"
         )
-    return f"{path} cannot be written: {no_room(error, Path(error.filename or 'a file'))}{then}"
+    return f"{file} cannot be written: {no_room(error, Path(error.filename or 'a file'))}{then}"
 
 
 @contextmanager

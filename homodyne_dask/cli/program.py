@@ -111,13 +111,11 @@ class Commands(Mapping[str, click.Command]):
             section: names | {n: _first_line(p) for n, p in self.applications[section].items()}
             for section, names in SECTIONS.items()
         }
-        of_packages = {}
+        extras = {}
         for name, (point, *_) in self.installed.items():
             package = point.value.partition(":")[0].partition(".")[0]
-            of_packages[name] = (
-                plugins.metadata_of(point, "Summary") or f"From the package {package}."
-            )
-        return sections | ({"Other packages": of_packages} if of_packages else {})
+            extras[name] = plugins.metadata_of(point, "Summary") or f"From the package {package}."
+        return sections | ({"Other packages": extras} if extras else {})
 
 
 def _first_line(point: EntryPoint) -> str:

@@ -103,10 +103,8 @@ class SectionCommand(PicturesCommand):
         params = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         params.sort(key=lambda param: sections.index(_section(param)))
         for section, options in groupby(params, key=_section):
-            listed_params = [
-                param for param in options if _HELP_ALL in ctx.meta or _is_common(param)
-            ]
-            records = [record for param in listed_params if (record := param.get_help_record(ctx))]
+            visible = [param for param in options if _HELP_ALL in ctx.meta or _is_common(param)]
+            records = [record for param in visible if (record := param.get_help_record(ctx))]
             with formatter.section(section or "Other options"):
                 formatter.write_dl(records)
 

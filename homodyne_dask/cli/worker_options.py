@@ -71,13 +71,9 @@ def workers_for_small_fits(config: FitConfig) -> Iterator[tuple["Client", int]]:
     """Yield a client, and the threads of its workers: those of the options, else some on this machine."""
     from homodyne_dask.cluster.local import workers_of  # lazy: it loads Dask's client
 
-    with client_of(config) as connected:
+    with client_of(config) as opened:
         processes = max(min(cores(), MOST_PROCESSES), -(-cores() // MAX_THREADS_PER_WORKER))
-        with (
-            nullcontext(connected)
-            if connected is not None
-            else hd.local_cluster(processes) as client
-        ):
+        with nullcontext(opened) if opened is not None else hd.local_cluster(processes) as client:
             yield client, workers_of(client).threads
 
 

@@ -87,10 +87,8 @@ class Picture:
         from PIL import Image
 
         with Image.open(path) as image:
-            metadata = dict(image.info)
-        return cls(
-            metadata.get("Title", path.stem), metadata.get("Description", ""), path.read_bytes()
-        )
+            tags = dict(image.info)
+        return cls(tags.get("Title", path.stem), tags.get("Description", ""), path.read_bytes())
 
     @property
     def source(self) -> str:

@@ -137,20 +137,18 @@ def check_residual(
     shape than one value per point, depends at a point on others, of which a fit computes it for some,
     or is not a number at a point that is known.
     """
-    user_function = model.written
+    source = model.written
     with float64_on_cpu(), traced_for(model):
         lengths = model.size, *[3] * len(columns)
         shapes = [jax.ShapeDtypeStruct((length,), float) for length in lengths]
-        with user.in_function(model.name, user_function):
-            output = jax.eval_shape(
-                user.checked(model.name, model.residual, user_function), *shapes
-            )
+        with user.in_function(model.name, source):
+            output = jax.eval_shape(user.checked(model.name, model.residual, source), *shapes)
         rule = "the function must return one value per point, shape (3,) for 3 points"
-        user.require_shape(model, user_function, [output], [(), (1,), (3,)], rule)
+        user.require_shape(model, source, [output], [(), (1,), (3,)], rule)
         columns = columns[:, np.isfinite(columns).all(axis=0)]
         points = jnp.asarray(columns)
         values_of = partial(_residual, model, points)
-        with user.in_function(model.name, user_function):
+        with user.in_function(model.name, source):
             # arrays of NumPy: outside of the context JAX would use a GPU
             r, derivatives = map(np.asarray, with_derivatives(values_of, jnp.asarray(theta)))
             residual_of_some = np.asarray(_residual(model, points[:, 1::2], jnp.asarray(theta)))
@@ -159,7 +157,7 @@ def check_residual(
         residual_of_some, r[1::2], rtol=1e-6, atol=1e-6 * np.abs(r).max(initial=0.0)
     ):
         raise errors.OptionError(
-            f"model {model.name!r}, {user.line_of(user_function)}: the residual at a point depends on other "
+            f"model {model.name!r}, {user.line_of(source)}: the residual at a point depends on other "
             f"points, but residuals are computed for subsets of the points: means over all points and "
             f"convolutions are not supported"
         )
@@ -167,4 +165,4 @@ def check_residual(
         point = zip(model.variables, columns[:, place], strict=True)
         coordinates = ", ".join(f"{name} = {x:.6g}" for name, x in point)
         value = float(values[row, place])
-        raise user.not_finite(model, user_function, "the residual", row, value, coordinates, theta)
+        raise user.not_finite(model, source, "the residual", row, value, coordinates, theta)

@@ -185,13 +185,11 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
         theirs = HomodyneYaml(content)
         config, command = _translated(theirs)
     except OptionError as e:
-        likely = [
-            f"{key}: {similar}" for key, similar in unknown.items() if "did you mean" in similar
-        ]
+        likely = [f"{key}: {hint}" for key, hint in unknown.items() if "did you mean" in hint]
         raise OptionError("; the file has ".join([f"{file}: {e}", *likely[:3]])) from None
-    for key, similar in unknown.items():
+    for key, hint in unknown.items():
         if key.partition(".")[0] in WHICH_DATA:
-            raise OptionError(f"{file}: {key} is unknown, and may decide what is fitted; {similar}")
+            raise OptionError(f"{file}: {key} is unknown, and may decide what is fitted; {hint}")
     return Translation(file, config, command, tuple(theirs.remarks), ignored, unknown)
 
 
@@ -392,10 +390,8 @@ def _by_name(path: str, pairs: Iterable[Any], names: tuple[str, ...]) -> dict[st
     return numbers
 
 
-def _name(path: str, name_in_file: Any, names: tuple[str, ...]) -> str:
-    name = ALIASES.get(str(name_in_file), str(name_in_file))
+def _name(path: str, spelled: Any, names: tuple[str, ...]) -> str:
+    name = ALIASES.get(str(spelled), str(spelled))
     if name not in (*names, *ELIMINATED):
-        raise OptionError(
-            f"{path}: unknown parameter {name_in_file!r}; {nearest(name_in_file, names)}"
-        )
+        raise OptionError(f"{path}: unknown parameter {spelled!r}; {nearest(spelled, names)}")
     return name

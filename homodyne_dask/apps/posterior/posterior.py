@@ -288,9 +288,8 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
     p = np.array(QUANTILES)[ENDS]
     draws = max(min(tree.attrs.get("effective_draws", np.nan), len(theta)), 1.0)
     deviation = np.sqrt(p * (1 - p) / draws)
-    lower, upper = (
-        np.quantile(theta, np.clip(p + sign * deviation, 0, 1), axis=0) for sign in (-1, 1)
-    )
+    shares = (np.clip(p + sign * deviation, 0, 1) for sign in (-1, 1))
+    lower, upper = (np.quantile(theta, share, axis=0) for share in shares)
     shift_error = (upper - lower).max(0) / 2 / stderr
     limits = [
         _limit_of(result.params[n], priors.get(n, ""), result, x)

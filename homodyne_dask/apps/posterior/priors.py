@@ -98,26 +98,26 @@ class Prior(NamedTuple):
         return np.clip(np.exp(y) if self.log else y, self.low, self.high)
 
 
-def _prior_of(parameter: Parameter, distribution: Distribution | None, search: Search) -> Prior:
+def _prior_of(parameter: Parameter, density: Distribution | None, search: Search) -> Prior:
     """Return a prior cut at the bounds of a fit; without ends the data need not bound it, either."""
     place = search.names.index(parameter.name)
     low, high, period = (float(x[place]) for x in (search.lower, search.upper, search.period))
-    if distribution is None:
+    if density is None:
         log = parameter.scale == "log" and low > 0
         if not np.isfinite(high - low):
             raise OptionError(
                 f"the prior of {parameter.name} is flat{' in the log' * log}, {low:g} to {high:g}, so its "
                 f"posterior may be unbounded: give it bounds in the fit, or a prior"
             )
-        distribution = Distribution("loguniform" if log else "uniform", (low, high), "")
+        density = Distribution("loguniform" if log else "uniform", (low, high), "")
     else:
-        unknown = f"{distribution.words}: unknown distribution {distribution.name!r}"
-        require_known(distribution.name, _FORMS, unknown)
-        form = _FORMS[distribution.name]
-        distribution.require(form.numbers.split(), form.positive.split())
-    form, origin = _FORMS[distribution.name], low
-    mean, sd, start, end = form.shape(distribution.numbers)
-    if distribution.name == "normal" and np.isfinite(period):  # of each of its means
+        unknown = f"{density.words}: unknown distribution {density.name!r}"
+        require_known(density.name, _FORMS, unknown)
+        form = _FORMS[density.name]
+        density.require(form.numbers.split(), form.positive.split())
+    form, origin = _FORMS[density.name], low
+    mean, sd, start, end = form.shape(density.numbers)
+    if density.name == "normal" and np.isfinite(period):  # of each of its means
         origin, low, high = mean - period / 2, mean - period / 2, mean + period / 2
     inside = max(low, start), min(high, end)
     if not inside[0] < inside[1]:
@@ -125,7 +125,7 @@ def _prior_of(parameter: Parameter, distribution: Distribution | None, search: S
             f"prior of {parameter.name} extends from {start:g} to {end:g}, outside the bounds {low:g} to "
             f"{high:g}: change one of them"
         )
-    words = form.words.format(*distribution.numbers, ends="{:g} to {:g}".format(*inside))
+    words = form.words.format(*density.numbers, ends="{:g} to {:g}".format(*inside))
     return Prior(with_unit(words, parameter.unit), *inside, form.log, mean, sd, origin, period)
 
 

@@ -262,9 +262,7 @@ class Sampler:
             "log_likelihood": np.where(with_pairs, of_bins, np.nan),
             "log_prior": target.log_prior(x),
         }
-        by_chain = {
-            name: values.reshape(*shape, *values.shape[1:]) for name, values in by_draw.items()
-        }
+        by_chain = {name: rows.reshape(*shape, *rows.shape[1:]) for name, rows in by_draw.items()}
         names = np.array(self.request.search.names)[target.u.free].tolist()
         priors = {name: prior.text for name, prior in zip(names, target.priors, strict=True)}
         prior_draws = target.prior_draws(len(x), self.rng)

@@ -143,10 +143,8 @@ def _check(layer: Any, defaults: Site, section: str) -> None:
         try:
             TypeAdapter(setting).validate_python(value, strict=True)
         except (ValueError, LookupError, OverflowError, RuntimeError) as e:
-            reason = f" ({e.errors()[0]['msg']})" if isinstance(e, ValidationError) else ""
-            raise OptionError(
-                f"{wrong}{reason}: give {form or f'one such as {default!r}'}"
-            ) from None
+            why = f" ({e.errors()[0]['msg']})" if isinstance(e, ValidationError) else ""
+            raise OptionError(f"{wrong}{why}: give {form or f'one such as {default!r}'}") from None
         if key == "driver":
             _check(value, default, f"{section}.{key}")
 
@@ -296,38 +294,33 @@ def slurm_cluster(
     ...     hd.fit("A0123_c2.zarr", "laminar_flow", client=cluster.get_client())
     """
     errors.require_type("task", task, Real, "seconds")
-    settings_of_site, (least, most) = site_named(site, **settings), bounds(jobs)
-    options, shared = job_options(settings_of_site, task), settings_of_site["shared-temp-directory"]
+    config, (least, most) = site_named(site, **settings), bounds(jobs)
+    options, shared = job_options(config, task), config["shared-temp-directory"]
     key_folder = path_of("folder", folder) if folder else shared / f"{site}-{token_hex(3)}"
     configured = worker_settings.SCHEDULER_SETTINGS | worker_settings.MONITOR_SETTINGS
     configured |= {
         "distributed.deploy.lost-worker-timeout": LOST_SECONDS,
-        "distributed.scheduler.no-workers-timeout": settings_of_site["patience"],
-        "homodyne-dask.no-progress": settings_of_site["patience"],
-        "homodyne-dask.first-worker": settings_of_site["patience"],
+        "distributed.scheduler.no-workers-timeout": config["patience"],
+        "homodyne-dask.no-progress": config["patience"],
+        "homodyne-dask.first-worker": config["patience"],
     }
-    settings_of_site["log-directory"].mkdir(parents=True, exist_ok=True)
+    config["log-directory"].mkdir(parents=True, exist_ok=True)
     with ExitStack() as resources:
         resources.enter_context(dask.config.set(configured))
         local = resources.enter_context(scratch.scratch_folder())
-        cluster = cluster_class(settings_of_site["batch"])(
+        cluster = cluster_class(config["batch"])(
             security=resources.enter_context(tls.new_key(key_folder)),
             name=key_folder.name,
             shared_temp_directory=str(shared),
-            scheduler_options={
-                "local_directory": str(local),
-                **settings_of_site["scheduler-options"],
-            },
+            scheduler_options={"local_directory": str(local), **config["scheduler-options"]},
             **options,
         )
         resources.enter_context(tls.closing_logged(cluster))
-        if settings_of_site["batch"] == "slurm":
+        if config["batch"] == "slurm":
             sbatch("--test-only", cluster.job_script())
-        processes, threads = most * settings_of_site["processes"], most * settings_of_site["cores"]
-        cluster.expected = Workers(
-            processes, threads, processes * settings_of_site["worker-memory"]
-        )
-        cluster.task, cluster.logs = task, settings_of_site["log-directory"]
+        processes, threads = most * config["processes"], most * config["cores"]
+        cluster.expected = Workers(processes, threads, processes * config["worker-memory"])
+        cluster.task, cluster.logs = task, config["log-directory"]
         cluster.adapt(minimum_jobs=least, maximum_jobs=most, interval="1s", wait_count=IDLE_SECONDS)
         cluster.scale(jobs=least)
         try:

@@ -191,10 +191,8 @@ class FolderWatch:
         self.seen, self.looks = files, self.looks + 1
         refused = {name for name, file in self.state.ended.items() if file.problem}
         for name in (refused | self.waiting.keys()) - {*files, ALL, PAGE}:
-            further_files = {
-                other: self.state.ended[other] for other in self.state.ended if other != name
-            }
-            self.state.write(further_files)  # if it comes back, it is tried again
+            remaining = {n: file for n, file in self.state.ended.items() if n != name}
+            self.state.write(remaining)  # if it comes back, it is tried again
             self._resolved(name)
             self.table.remove(name)
 

@@ -49,27 +49,23 @@ def simulate(path: Path, as_json: bool, **options: Any) -> None:
     The file contains the true values, which the report of a fit prints beside the estimates.
     """
     values = Simulation(**given_of(options)).model_dump()
-    scenario = hd.simulate(path, **values)
-    facts = {
-        "model": scenario.model,
-        "frame_time_s": scenario.frame_time,
-        "q_per_angstrom": scenario.q,
-    }
-    facts |= {"gap_angstrom": scenario.gap, "parameters": dict(scenario.parameters)}
+    case = hd.simulate(path, **values)
+    facts = {"model": case.model, "frame_time_s": case.frame_time, "q_per_angstrom": case.q}
+    facts |= {"gap_angstrom": case.gap, "parameters": dict(case.parameters)}
     if as_json:
         del values["layout"], values["overwrite"]
         echo_json({"file": str(path)} | values | facts)
         return
-    model = hd.MODELS.get(scenario.model)  # None where the truth is no model of a fit
+    model = hd.MODELS.get(case.model)  # None where the truth is no model of a fit
     units = {} if model is None else {p.name: p.unit for p in model.parameters}
     parameters = ", ".join(
-        with_unit(f"{n} {value:g}", units.get(n, "")) for n, value in scenario.parameters.items()
+        with_unit(f"{n} {value:g}", units.get(n, "")) for n, value in case.parameters.items()
     )
     several = values["rings"] > 1
     of_rings = f"{values['rings']} rings × " if several else ""
-    of_q = f"{scenario.q / 2:g} to {scenario.q * 2:g}" if several else f"{scenario.q:g}"
+    of_q = f"{case.q / 2:g} to {case.q * 2:g}" if several else f"{case.q:g}"
     echo(
         f"{in_line(str(path))} written: {values['scenario']}, "
-        f"{of_rings}{values['angles']} angles × {values['frames']} frames of {scenario.frame_time:g} s "
+        f"{of_rings}{values['angles']} angles × {values['frames']} frames of {case.frame_time:g} s "
         f"at q = {of_q} 1/Å, {values['convention']} convention, {parameters}"
     )

@@ -150,10 +150,8 @@ def read_window(scan: Scan, read: ReadTile, bin: int, rows: CellAxis, columns: C
         lower = np.tri(rows.number, dtype=bool)
         total, count = (np.where(lower, cells.T, cells) for cells in (total, count))
     known_cells = (count >= merged**2 / 2) & (rows.cells[:, None] != columns.cells)
-    c2, pairs = (
-        np.where(known_cells, total / np.maximum(count, 1), np.nan),
-        count.astype(int) * level**2,
-    )
+    c2 = np.where(known_cells, total / np.maximum(count, 1), np.nan)
+    pairs = count.astype(int) * level**2
     ends = [_row_variance(scan, bin, axis) for axis in (rows, columns)]
     return Window(rows, columns, c2, pairs, np.sqrt(np.outer(*ends) / np.maximum(pairs, 1)))
 
@@ -224,16 +222,13 @@ class Cut:
 def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
     """Return the ages shown for a bin: spread over the selected time, each with enough lags."""
     counts = np.bincount(read.age[_known(read, bin)], minlength=len(read.age_edges))
-    ages_with_lags = np.flatnonzero(counts >= MIN_LAGS)
-    if not len(ages_with_lags):
+    dense = np.flatnonzero(counts >= MIN_LAGS)
+    if not len(dense):
         return []
     first, last = used_span(scan)
-    begins = (
-        np.array([read.t1[(read.age == age) & _known(read, bin)][0] for age in ages_with_lags])
-        - first
-    )
+    begins = np.array([read.t1[(read.age == age) & _known(read, bin)][0] for age in dense]) - first
     nearest = [int(np.argmin(np.abs(begins - share * (last - first)))) for share in AGES]
-    return [int(ages_with_lags[n]) for n in dict.fromkeys(nearest)]
+    return [int(dense[n]) for n in dict.fromkeys(nearest)]
 
 
 def cut_at_age(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:

@@ -84,9 +84,7 @@ def fit_row(
 def _with_findings(row: FitRow, fits: float) -> FitRow:
     if row.result is None:
         return row
-    clear = Findings(
-        finding for finding in row.result.findings if _p_over_level(finding) * fits < 1
-    )
+    clear = Findings(f for f in row.result.findings if _p_over_level(f) * fits < 1)
     misfit = ", misfit" * (not MISFIT.isdisjoint(clear.codes))
     words = row.outcome.lower().replace("_", " ") + misfit
     return replace(row, findings=clear, outcome_words=words)
@@ -134,11 +132,8 @@ def beyond_scatter(value: float, others: np.ndarray) -> float:
 def quantities_of(result: FitValues, age: float | None = None) -> dict[str, Quantity]:
     """Return the parameters of a fit and what follows from them; rates stand for their coefficients."""
     quantities = fitted_quantities(result)
-    bound = {
-        name
-        for name, quantity in quantities.items()
-        if quantity.at_bound and not quantity.limit and np.isnan(quantity.stderr)
-    }
+    ended = {name: q for name, q in quantities.items() if q.at_bound and not q.limit}
+    bound = {name for name, q in ended.items() if np.isnan(q.stderr)}
     shared = (parameters for parameters in RATES.values() if bound.intersection(parameters))
     for name in bound.union(*shared).intersection(quantities):
         quantities[name] = quantities[name]._replace(conditional=True)

@@ -110,15 +110,11 @@ def bounds_of(result: FitValues) -> dict[tuple[str, str], tuple[float, float]]:
     """Return the bounds by name and unit; none for a model that this process does not know."""
     with suppress(OptionError):
         model, table = result.provenance.fitted_model(), result.parameters
-        bounds_given = model.by_coefficient("bounds", result.config["bounds"]) or {}
+        ranges = model.by_coefficient("bounds", result.config["bounds"]) or {}
         units = dict(zip(table["param"].values, table["unit"].values, strict=True))
-        bounds = {
-            (p.name, p.unit): p.bounds for p in model.parameters if p.name not in bounds_given
-        }
+        bounds = {(p.name, p.unit): p.bounds for p in model.parameters if p.name not in ranges}
         return bounds | {
-            (name, str(units[name])): tuple(ends)
-            for name, ends in bounds_given.items()
-            if name in units
+            (name, str(units[name])): tuple(ends) for name, ends in ranges.items() if name in units
         }
     return {}
 

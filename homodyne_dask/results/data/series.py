@@ -164,13 +164,11 @@ class GlobalFit(HandedOut):
         differing = np.array([parameter.startswith(f"{name} of ") for parameter in names])
         # fixed ones and those at a bound have no variance to take away
         shared = np.array([" of " not in name for name in names]) & np.isfinite(np.diag(V))
-        conditional, across = V[np.ix_(differing, differing)], V[np.ix_(differing, shared)]
+        remaining, across = V[np.ix_(differing, differing)], V[np.ix_(differing, shared)]
         if shared.any():
-            conditional = conditional - across @ np.linalg.solve(
-                V[np.ix_(shared, shared)], across.T
-            )
+            remaining = remaining - across @ np.linalg.solve(V[np.ix_(shared, shared)], across.T)
         # rounding may leave a variance just below 0 where shared parameters explain all of it
-        return np.sqrt(np.maximum(np.diag(conditional), 0.0))
+        return np.sqrt(np.maximum(np.diag(remaining), 0.0))
 
     @classmethod
     def from_plain(cls, read: dict[str, Any]) -> "GlobalFit":

@@ -157,9 +157,7 @@ def fields_in_summary(read: dict[str, Any]) -> dict[str, Any]:
         "outcome": Outcome[read["outcome"]],
         "parameters": fit_result.parameter_table(columns | {"param": list(rows)}, findings),
         "scaling": fit_result.scaling_table(read["scaling_per_bin"]),
-        **{
-            record: read_fields(annotation, read) for record, annotation in fit_result.PARTS.items()
-        },
+        **{name: read_fields(record, read) for name, record in fit_result.PARTS.items()},
     }
 
 

@@ -169,19 +169,16 @@ def write_pictures(view: FitView, folder: Path, suffix: str = "png") -> list[Pat
     with locked_folder(folder, LOCK), staging(folder) as temporary:
         has_posterior = view.result.errors.posterior is not None
         of_posterior = sorted(folder.glob(POSTERIOR_PICTURES)) if has_posterior else []
-        write_report(
-            view.result, temporary, _figures()[0].save_all(view, temporary, suffix), of_posterior
-        )
+        of_fit = _figures()[0].save_all(view, temporary, suffix)
+        write_report(view.result, temporary, of_fit, of_posterior)
         return move_files(temporary, folder)
 
 
 def write_report(
     result: FitValues, folder: Path, of_fit: Sequence[Path], of_posterior: Sequence[Path] = ()
 ) -> None:
-    lists_of_pictures = [
-        [Picture.in_file(path) for path in paths] for paths in (of_fit, of_posterior)
-    ]
-    write_file(folder / "report.html", as_page(report_of(result, *lists_of_pictures)))
+    figures = [[Picture.in_file(path) for path in paths] for paths in (of_fit, of_posterior)]
+    write_file(folder / "report.html", as_page(report_of(result, *figures)))
 
 
 def _figures():

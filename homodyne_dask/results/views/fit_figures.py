@@ -238,9 +238,8 @@ def page_of_rates(view: FitView) -> draw.Page:
     panel = partial(_fitted_rate, rates=rates)
     panels = {n: partial(panel, name=n, words=axes[n], truth=truth.get(n)) for n in axes}
     symbols = {name: words[0].partition(" ")[0] for name, words in axes.items()}
-    return draw.Page(
-        panels, len(panels), HEIGHT, style.plain_label(_bands_sentence(rates, symbols))
-    )
+    sentence = style.plain_label(_bands_sentence(rates, symbols))
+    return draw.Page(panels, len(panels), HEIGHT, sentence)
 
 
 def _fitted_rate(
@@ -344,10 +343,8 @@ def page_of_angles(view: FitView) -> draw.Page:
     if np.isfinite([decay, decay_times(view.model, scan)]).any():
         middle = 0.5 * sum(means.used_span(scan))
         title = f"lag where f = 1/e{_age(scan, middle)}; line: model"
-        look = {"y": "decay time [s]", "title": title, "values": decay}
-        panels["decay_time"] = partial(
-            panel, **look, line=partial(decay_times, scan=scan), log=True
-        )
+        look = {"y": "decay time [s]", "title": title, "values": decay, "log": True}
+        panels["decay_time"] = partial(panel, **look, line=partial(decay_times, scan=scan))
     decays = at_one_lag(view)
     if decays is not None and np.isfinite(decays.f).any():
         age, lag = decays.t1.mean(), (decays.t2 - decays.t1).mean()
@@ -489,11 +486,9 @@ def _by_angle(
 
 def _tick_places(axis: Axes, name: str, x: Float[np.ndarray, " bin"]) -> None:
     steps = [1, 1.5, 3, 4.5, 9, 10] if name.startswith("φ") else None
-    has_whole_numbers = name != _Q
-    axis.xaxis.set_major_locator(
-        MaxNLocator(draw.MAX_INTERVALS, steps=steps, integer=has_whole_numbers)
-    )
-    if has_whole_numbers and np.ptp(x) < 1:
+    counted = name != _Q
+    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, steps=steps, integer=counted))
+    if counted and np.ptp(x) < 1:
         middle, reach = float(np.mean(x)), 50.0 if steps else 1.0
         axis.set_xlim(middle - reach, middle + reach)
 

@@ -339,13 +339,12 @@ def report_of_comparison(comparison: ComparisonValues) -> Document:
     rows = [["fit", "parameters", "χ²", "reduced χ²", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]]
     criteria = np.array([[fit.clic, fit.aic_naive] for fit in comparison.fits])
     criteria -= np.fmin.reduce(criteria)  # fmin: NaN of a fit without a score is no minimum
-    for fit, differences in zip(comparison.fits, criteria, strict=True):
+    for fit, above_lowest in zip(comparison.fits, criteria, strict=True):
         size = f"{fit.parameters}+{numbers.or_dash(fit.linear, '.0f')}"
         values = [f"{fit.chisqr:.6g}", f"{fit.redchi:.4f}", numbers.or_dash(fit.score, ".6g")]
         worse = "best" if fit.best else numbers.value_and_error(fit.worse_by, fit.stderr)
-        rows.append(
-            [fit.name, size, *values, worse, *(numbers.or_dash(x, ".4g") for x in differences)]
-        )
+        deltas = [numbers.or_dash(value, ".4g") for value in above_lowest]
+        rows.append([fit.name, size, *values, worse, *deltas])
     method, on_score = "CLIC: fewer than three independent bins cannot be left out", _OF_CLIC
     if comparison.by_left_out:
         method = f"leaving out each of the {comparison.bins} independent bins in turn"

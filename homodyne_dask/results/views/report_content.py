@@ -273,10 +273,8 @@ def _profile(table: xarray.Dataset) -> list[list[str]]:
     middle = int(table["parabola"].values.argmin())
     best = table["chisqr"].values[middle]
     value = [f"{number:.6g}" for number in table["value"].values]
-    differences = (
-        [f"{chisqr - best:.3g}" for chisqr in table[k].values] for k in ("chisqr", "parabola")
-    )
-    points = [list(row) for row in zip(value, *differences, strict=True)]
+    rises = ([f"{chisqr - best:.3g}" for chisqr in table[k].values] for k in ("chisqr", "parabola"))
+    points = [list(row) for row in zip(value, *rises, strict=True)]
     del points[middle]
     return [["value", "χ² − lowest χ²", "of a parabola"], *points]
 

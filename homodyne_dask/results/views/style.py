@@ -32,10 +32,8 @@ def bin_name(scan: Scan, bin: int) -> str:
     """Return q, φ and label of a bin, those that are known, for titles."""
     q, phi = scan.q[bin], scan.phi[bin]
     names = (q, f"q = {q:.4g} Å⁻¹"), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
-    words_of_bin = [words for value, words in names if np.isfinite(value)] + [
-        f"bin {scan.label[bin]}"
-    ]
-    return ", ".join(words_of_bin + [f"scan {scan.scan_number[bin]}"] * scan.has_repeats)
+    terms = [words for value, words in names if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
+    return ", ".join(terms + [f"scan {scan.scan_number[bin]}"] * scan.has_repeats)
 
 
 def drawable(values: np.ndarray) -> np.ndarray:
