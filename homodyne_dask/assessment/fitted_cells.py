@@ -30,7 +30,7 @@ from homodyne_dask.solver.array_shapes import BinNumbers, Matrix
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import ReducedProblem, linear_columns
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
-from homodyne_dask.store.scan import Scan
+from homodyne_dask.store.scan import Scan, q_or_one
 
 DEVIATES = 4.0
 """Standard deviations of a mean of residuals from that of its repeats, beyond which a bin stays by itself."""
@@ -244,13 +244,15 @@ def _pooled_repeats(
     request: Request, reduced: ReducedProblem, bins: Mapping[int, BinNoise]
 ) -> dict[int, tuple[BinNoise, list[int], PerMember, float]]:
     """Return bins, pooled where they share a noise and counts, with members, their shares, and weight."""
-    typical = (1 / request.scan.sigma_row**2).mean(1) ** 2
-    repeats = request.options.weighting == PAIRS and len(np.unique(request.scan.scan_number)) > 1
+    scan, q = request.scan, q_or_one(request.scan)
+    typical = (1 / scan.sigma_row**2).mean(1) ** 2
+    repeats = request.options.weighting == PAIRS and len(np.unique(scan.scan_number)) > 1
     groups: dict[tuple[object, ...], list[int]] = {}
     for b, noise in bins.items():
         counts = noise.fit.mean_counts.tobytes(), noise.expected.mean_counts.tobytes()
         pooled = repeats and reduced.contrast[b] > SMALLEST_CONTRAST
-        groups.setdefault((id(noise.of_cells), *counts) if pooled else (b,), []).append(b)
+        place = float(q[b]), float(scan.phi[b])
+        groups.setdefault((id(noise.of_cells), place, *counts) if pooled else (b,), []).append(b)
     pooled_bins = {}
     for members in groups.values():
         odd = np.ones(len(members), bool)

@@ -17,7 +17,13 @@ from jaxtyping import Float, Int
 from scipy.special import chdtri, fdtrc, stdtr
 
 from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted, own_parameters
-from homodyne_dask.assessment.speckle_covariance import log_variances, regular
+from homodyne_dask.assessment.speckle_covariance import (
+    NoiseFit,
+    likely_covariance,
+    log_variances,
+    regular,
+)
+from homodyne_dask.assessment.speckle_noise import left_unexplained
 from homodyne_dask.results.data.fit_result import Alternative, PowerOfQ
 from homodyne_dask.solver.array_shapes import (
     BinNumbers,
@@ -191,10 +197,18 @@ class _Metric:
     ) -> None:
         """smooth: changes that are no noise. sharing: bins with the speckle of each, which tell as much as
         one."""
-        self.cells, self.fits, self.own = cells.bins, {}, {}
+        self.cells, self.fits, self.own = cells.bins, dict[int, NoiseFit](), {}
         self.inverse: dict[int, Float[np.ndarray, "cell cell"]] = {}
+        groups: dict[tuple[object, ...], list[int]] = {}
         for b, bin in cells.bins.items():
-            covariance, self.fits[b] = bin.noise.explained_by(smooth[b, bin.cells])
+            groups.setdefault(bin.noise.shape, []).append(b)
+        for bins in groups.values():  # which further columns leave the same, too
+            group = [cells.bins[b].noise for b in bins]
+            fits = left_unexplained(group, smooth[bins[0], cells.bins[bins[0]].cells])
+            self.fits |= zip(bins, fits, strict=True)
+        for b, bin in cells.bins.items():
+            noise = bin.noise
+            covariance = likely_covariance(noise.of_cells, self.fits[b], noise.least_pixels)
             inverse, own = np.linalg.inv(regular(covariance)) / sharing[b], bin.own.columns
             self.own[b] = own_parameters(own, inverse @ own)
             self.inverse[b] = self.own[b].left_by(inverse)

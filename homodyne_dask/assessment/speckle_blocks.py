@@ -23,7 +23,7 @@ from homodyne_dask.assessment.speckle_covariance import (
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
 from homodyne_dask.models.derived_models import FROZEN_FRACTION
-from homodyne_dask.solver.array_shapes import Moved, PerFrame, Values, Which
+from homodyne_dask.solver.array_shapes import Moved, PerBin, PerFrame, Values, Which
 
 CORE, MARGIN, REACH = 10.0, 2.0, 9.0
 """Decay times of a stretch: of its first frames that count, of more on both sides of these, and of lags."""
@@ -75,6 +75,16 @@ class FittedPoint(NamedTuple):
     effective: Float[np.ndarray, "m k"] | None = None
     """Combinations of them that the data, and not the smoothness of rates, determine; None without one."""
 
+    def f_and_slopes(
+        self, q: PerBin, phi: PerBin, t1: np.ndarray, t2: np.ndarray
+    ) -> tuple[Float[np.ndarray, "bin ..."], Float[np.ndarray, "bin m ..."]]:
+        """Return f of bins at times [s], and its derivatives by the scaled parameters that moved."""
+        evaluation = evaluation_of(self.point.problem.model)
+        f, slopes = evaluation.f_and_derivatives_at(self.point, self.time, q, phi, t1, t2)
+        by_moved = slopes[:, self.which]
+        by_moved *= self.units.reshape(-1, *[1] * np.ndim(t1))
+        return f, by_moved
+
 
 class BinModel:
     def __init__(self, fitted: FittedPoint, q: float, phi: float) -> None:
@@ -104,10 +114,8 @@ class BinModel:
     def f_and_slopes(
         self, t1: np.ndarray, t2: np.ndarray
     ) -> tuple[Values, Float[np.ndarray, "m ..."]]:
-        f, slopes = self.evaluation.f_and_derivatives_at(*self._at(t1, t2))
-        by_moved = slopes[0, self.fitted.which]
-        by_moved *= self.fitted.units.reshape(-1, *[1] * np.ndim(t1))
-        return f[0], by_moved
+        f, slopes = self.fitted.f_and_slopes(self.q, self.phi, t1, t2)
+        return f[0], slopes[0]
 
     def decays(
         self, frames: Int[np.ndarray, " age"], last: int

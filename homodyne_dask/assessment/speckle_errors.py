@@ -43,8 +43,8 @@ from homodyne_dask.assessment.speckle_noise import (
     OfGroup,
     fitted_point,
     grid_of_errors,
-    noise_of_bin,
     noise_of_bins,
+    noise_of_group,
 )
 from homodyne_dask.assessment.which_covariance import NoiseErrors
 from homodyne_dask.kernels.backend import evaluation_of
@@ -115,7 +115,7 @@ def noise_of_groups(
         )
 
     with one_blas_thread():
-        noises = [noise_of_bin(at, context.grid, [*map(whole, group)]) for group in groups]
+        noises = [noise_of_group(at, context.grid, [*map(whole, group)]) for group in groups]
     return noises, NO_COST
 
 
@@ -317,7 +317,7 @@ def speckle_errors(
         stored = means is None and averaged.known is None and cache is None
         context = BinContext(request.scan.selection, request.problem, end.theta, at[2:], grid)
         compute = partial(executor.noises, context, stored)
-    of_group = partial(noise_of_bin, at, grid, cache=cache)
+    of_group = partial(noise_of_group, at, grid, cache=cache)
     bins = noise_of_bins(end, at, used, averaged, means, of_group, compute)
     if bins is None:
         return None
@@ -427,7 +427,8 @@ class _NoiseOfFit(NamedTuple):
         joint, bins, clusters = self.joint, self.bins, self.clusters
         which, (pixels, counts) = joint.which, np.full((2, len(clusters)), np.nan)
         for b, fit in ((b, noise.fit) for b, noise in bins.items() if noise.fit.determined):
-            pixels[b], counts[b] = fit.pixels[fit.likeliest], fit.mean_counts[fit.likeliest]
+            pixels[b] = bins[b].contrast_ratio ** 2 * fit.pixels[fit.likeliest]
+            counts[b] = fit.mean_counts[fit.likeliest] / bins[b].contrast_ratio
         sharing = len(bins) / len(np.unique(clusters[list(bins)]))
         theta, dof = np.full((joint.moved, joint.moved), np.nan), np.full(len(which), np.nan)
         if total is not None and freedom is not None:

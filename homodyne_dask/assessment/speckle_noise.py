@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import compress
+from itertools import compress, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -62,13 +62,21 @@ ALLOWED = 0.1
 SMALLEST_CONTRAST = 1e-4
 SMALLEST_WEIGHT = 1e-30
 """Of a μ in the likelihood, below which it is taken for 0."""
-ALIKE = 0.03
-"""Relative difference of contrasts, and in the mean of σ, up to which bins of two scans share their noise:
-P of each takes up twice that of the contrast, and P is known to some 10 %."""
-F_ALIKE = 0.005
-"""Difference of f in any cell, up to which bins of scans with parameters of their own share their noise."""
-COUNTS_ALIKE = 0.02
+CONTRAST_ALIKE, MOST_RATIO = 0.04, 2.0
+"""Difference of contrasts, and their ratio, up to which bins share the noise of one in their middle. To
+lowest order the noise of a contrast β depends on β²/P and β μ alone: what is left is of the relative size of
+the difference."""
+SIGMA_ALIKE = 0.03
+"""Mean relative difference of how σ changes over frames, up to which bins share their noise."""
+F_ALIKE, SLOPES_ALIKE = 0.01, 0.04
+"""Differences of f in any cell, and of its derivatives over their largest, up to which bins of several q
+share the noise of one in their middle; half of that of f with scans that have parameters of their own."""
+Q_ALIKE = 0.01
+"""Relative distance of neighbouring rings, up to which their f are compared."""
+COUNTS_ALIKE = 0.05
 """Relative width of the intervals of known counts in which bins that share their noise have one μ."""
+AT_ONCE = 4_000_000
+"""Values of f and its derivatives that are held before they are averaged."""
 OF_DATA = 0.5
 """Share of what determines a combination of parameters that is of the data, above which it is effective."""
 FEWEST_CELLS = 6
@@ -128,8 +136,15 @@ class ModelNoise:
     """Of Σ w ψ, Σ w f ψ and Σ w ∂f/∂θ ψ over all pairs, θ scaled, for one pixel."""
     weights: Float[np.ndarray, "column column"]
     """Σ w times the products of the same fields."""
+    contrast: float
+    """With which they were computed."""
     distance: float
     """Of g from a correlation, relative; 0 where the model gives g."""
+
+    def weighted_by(self, factor: float) -> "ModelNoise":
+        """Return the noise of sums in which each pair of frames has `factor` times the weight."""
+        of_fields = NoiseCovariance(*(term * factor**2 for term in self.of_fields))
+        return replace(self, of_fields=of_fields, weights=self.weights * factor)
 
 
 @dataclass(frozen=True)
@@ -143,6 +158,8 @@ class BinNoise(ModelNoise):
     """P and μ that the residuals show."""
     expected: NoiseFit
     """`fit` with the counts that are known, whatever the residuals say of them."""
+    contrast_ratio: float
+    """Of the bin over `contrast`: the noise is known by contrast²/P and contrast·μ."""
     least_pixels: PerCounts
     """The fewest pixels at each μ of `expected` with which single pairs scatter no more than they do. 0 under
     a loss, where χ² is no sum of squares, and where averages or cells are fitted: pairs are not known."""
@@ -158,17 +175,10 @@ class BinNoise(ModelNoise):
         """
         return likely_covariance(self.of_cells, self.expected, self.least_pixels)
 
-    def explained_by(
-        self, columns: Float[np.ndarray, "cell column"]
-    ) -> tuple[Float[np.ndarray, "cell cell"], NoiseFit]:
-        """Return `covariance` and P and μ from what further columns, beside the fitted ones, leave of the
-        residuals: a deviation that these explain is not taken for noise."""
-        every, expected = np.column_stack([self.columns, columns]), self.expected
-        if len(every) >= every.shape[1] + FEWEST_CELLS:
-            residuals, *of_mean = self.pooled or (self.residual[:, None],)
-            fits = likely_noise(*left_by_fit(residuals, every, self.of_cells), expected.mean_counts)
-            expected = noise_of_mean(fits, *of_mean) if of_mean else fits[0]
-        return likely_covariance(self.of_cells, expected, self.least_pixels), expected
+    @property
+    def shape(self) -> tuple[int, bytes]:
+        """What identifies the noise of a group of bins, but for its size."""
+        return id(self.of_cells), self.expected.mean_counts.tobytes()
 
     def shared_with(self, other: "BinNoise") -> Float[np.ndarray, "cell other"]:
         """Return the covariance with the means over cells of a bin that sees the same speckle."""
@@ -199,6 +209,24 @@ class BinNoise(ModelNoise):
         weight, pixels = self.expected.weight, np.maximum(self.expected.pixels, self.least_pixels)
         allowed = weight >= ALLOWED * weight.max()
         return float((pixels * self.expected.square)[allowed].min())
+
+
+def left_unexplained(
+    group: Sequence[BinNoise], columns: Float[np.ndarray, "cell column"]
+) -> list[NoiseFit]:
+    """Return the expected P and μ of bins of one `shape`, from what further columns, beside the fitted ones,
+    leave of their residuals: a deviation that these explain is not taken for noise."""
+    every, first = np.column_stack([group[0].columns, columns]), group[0]
+    if len(every) < every.shape[1] + FEWEST_CELLS:
+        return [noise.expected for noise in group]
+    each = [noise.pooled or (noise.residual[:, None],) for noise in group]
+    residuals = np.concatenate([of_bin for of_bin, *_ in each], axis=1)
+    left = left_by_fit(residuals, every, first.of_cells)
+    fits, expected = iter(likely_noise(*left, first.expected.mean_counts)), []
+    for of_bin, *of_mean in each:
+        of_members = list(islice(fits, of_bin.shape[1]))
+        expected.append(noise_of_mean(of_members, *of_mean) if of_mean else of_members[0])
+    return expected
 
 
 def noise_of_mean(
@@ -243,13 +271,21 @@ class BinData(NamedTuple):
         return float(np.clip(self.contrast, SMALLEST_CONTRAST, 1.0))
 
     def alike(self, other: "BinData") -> bool:
-        """Return whether pairs are the same, and contrast and σ all but the same."""
-        return (
-            abs(self.noise_contrast / other.noise_contrast - 1) < ALIKE
-            and np.array_equal(self.averaged.pairs, other.averaged.pairs)
-            and len(self.frames.sigma) == len(other.frames.sigma)
-            and float(np.abs(self.frames.sigma / other.frames.sigma - 1).mean()) < ALIKE
-        )
+        """Return whether pairs are the same, and contrast and the course of σ are near each other."""
+        low, high = sorted((self.noise_contrast, other.noise_contrast))
+        if (
+            high - low >= min(CONTRAST_ALIKE, (MOST_RATIO - 1) * low)
+            or not np.array_equal(self.averaged.pairs, other.averaged.pairs)
+            or len(self.frames.sigma) != len(other.frames.sigma)
+        ):
+            return False
+        ratio = self.frames.sigma / other.frames.sigma
+        return float(np.abs(ratio / ratio.mean() - 1).mean()) < SIGMA_ALIKE
+
+    def weight_over(self, other: "BinData") -> float:
+        """Return the weight of pairs, 1/σ² with σ the product of two frames', over that of another bin."""
+        of_frame, of_other = (np.mean(data.frames.sigma**-2.0) for data in (self, other))
+        return float((of_frame / of_other) ** 2)
 
 
 class _Computed(NamedTuple):
@@ -266,12 +302,14 @@ class _Computed(NamedTuple):
             (data.place[:1] == self.data.place[:1] if isotropic else data.place == self.data.place)
             and len(f) == len(self.f)
             # first: of hundreds of scans few pass
-            and bool(np.abs(f - self.f).max() < F_ALIKE)
+            and bool(np.abs(f - self.f).max() < F_ALIKE / 2)
             and data.alike(self.data)
             and np.array_equal(point.which, self.point.which)
         )
 
-    def at_point(self, point: FittedPoint, fine: Averages, min_pairs: int) -> ModelNoise:
+    def at_point(
+        self, data: BinData, point: FittedPoint, fine: Averages, min_pairs: int
+    ) -> ModelNoise:
         """Return it with the averages of another bin, for which it holds, and its units of parameters."""
         noise, averages = self.noise, merged_averages(fine, self.division, min_pairs)
         size = np.concatenate([np.ones(2), point.units / self.point.units])[: len(noise.weights)]
@@ -279,7 +317,8 @@ class _Computed(NamedTuple):
         of_fields = NoiseCovariance(*(term * both for term in noise.of_fields))
         chosen = np.array([cell in with_noise for cell in averages.intervals], bool)
         cells = averages.of_cells(chosen)
-        return replace(noise, cells=cells, of_fields=of_fields, weights=noise.weights * both)
+        noise = replace(noise, cells=cells, of_fields=of_fields, weights=noise.weights * both)
+        return noise.weighted_by(data.weight_over(self.data))
 
 
 @dataclass
@@ -294,12 +333,12 @@ class NoiseCache:
     ) -> ModelNoise | None:
         for computed in self.computed:
             if computed.holds_for(data, point, fine.f):
-                return computed.at_point(point, fine, min_pairs)
+                return computed.at_point(data, point, fine, min_pairs)
         return None
 
 
 OfGroup = Callable[[list[BinData]], list[BinNoise] | None]
-"""From bins that share one noise of the model to the noise of each: `noise_of_bin` at a point and a grid."""
+"""From bins that share their noise to the noise of each: `noise_of_group` at a point and a grid."""
 Compute = Callable[[OfGroup, list[list[BinData]]], Iterable[list[BinNoise] | None]]
 """Applies such a function to groups of bins, in their order."""
 
@@ -317,19 +356,87 @@ def noise_of_bins(
     reduced, at_place = end.reduced, dict[object, list[list[BinData]]]()
     if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
         return None
-    several = means is None and len(np.unique(end.request.scan.scan_number)) > 1
-    for data in _data_of_bins(end, point, bins, averaged, means):
-        groups_there = at_place.setdefault(data.place if several else data.bin, [])
+    places = _places(end, point, bins, averaged, means)
+    every = list(_data_of_bins(end, point, bins, averaged, means))
+    for data in sorted(every, key=lambda data: data.contrast):
+        groups_there = at_place.setdefault(places[data.bin], [])
         group = next((group for group in groups_there if data.alike(group[0])), None)
         if group is None:
             groups_there.append(group := [])
         group.append(data)
-    groups, noises = [group for groups in at_place.values() for group in groups], {}
+    groups, noises = [_middle_first(group) for many in at_place.values() for group in many], {}
     for group, of_members in zip(groups, compute(of_group, groups), strict=True):
         if of_members is None:
             return None
         noises |= {data.bin: noise for data, noise in zip(group, of_members, strict=True)}
     return {b: noises[b] for b in bins}
+
+
+def _middle_first(group: list[BinData]) -> list[BinData]:
+    """Return a group that begins with the bin nearest to the middle of its q and contrasts."""
+    places = np.array([(data.place[0], data.contrast) for data in group])
+    apart = np.abs(places - (places.min(0) + places.max(0)) / 2)
+    middle = int((apart / np.maximum(apart.max(0), np.finfo(float).tiny)).max(1).argmin())
+    return [group[middle], *group[:middle], *group[middle + 1 :]]
+
+
+def _places(
+    end: FitEnd,
+    point: FittedPoint,
+    bins: Sequence[int],
+    averaged: AveragedCells,
+    means: CellMeans | None,
+) -> dict[int, object]:
+    """Return the place of each bin: f of bins in one place is all but the same."""
+    scan = end.request.scan
+    if means is not None:
+        return {b: b for b in bins}
+    q, phi = q_or_one(scan), scan.phi
+    if end.request.problem.model.isotropic and len(averaged.points) == 1:
+        rings, ring = np.unique(q[bins], return_inverse=True)
+        return dict(zip(bins, _alike_rings(point, rings, averaged)[ring].tolist(), strict=True))
+    several = len(np.unique(scan.scan_number)) > 1
+    return {b: (float(q[b]), float(phi[b])) if several else b for b in bins}
+
+
+def _alike_rings(
+    point: FittedPoint, q: Float[np.ndarray, " ring"], averaged: AveragedCells
+) -> Int[np.ndarray, " ring"]:
+    """Return numbers of rings, in ascending order of q: those with the same have f all but the same."""
+    follows = np.append(False, np.diff(q) < Q_ALIKE * q[1:])
+    if not follows.any():
+        return np.arange(len(q))
+    points, number, first = averaged.points_of(0), np.zeros(len(q), int), None
+    some = max(AT_ONCE // max(len(points.i) * (1 + len(point.units)), 1), 1)
+    for start in range(0, len(q), some):
+        rings = q[start : start + some]
+        each = zip(*fine_averages(point, rings, np.zeros(len(rings)), averaged), strict=True)
+        for n, (f, slopes) in enumerate(each, start):
+            if first is not None and follows[n] and _alike(f, slopes, *first):
+                number[n] = number[n - 1]
+            else:
+                first, number[n] = (f, slopes), n
+    return number
+
+
+def _alike(f: PerCell, slopes: np.ndarray, of_first: PerCell, slopes_of_first: np.ndarray) -> bool:
+    largest = np.abs(slopes_of_first).max(1, keepdims=True, initial=0.0)
+    return bool(
+        (np.abs(f - of_first) < F_ALIKE).all()
+        and (np.abs(slopes - slopes_of_first) <= SLOPES_ALIKE * largest).all()
+    )
+
+
+def fine_averages(
+    point: FittedPoint, q: PerBin, phi: PerBin, averaged: AveragedCells
+) -> tuple[Float[np.ndarray, "bin fine"], Float[np.ndarray, "bin m fine"]]:
+    """Return the means over the finest cells of f and of its derivatives by the scaled parameters that moved;
+    0 where a cell has no pair."""
+    points, number, time = averaged.points_of(0), len(averaged.intervals), point.time
+    frames = np.arange(len(time))
+    times = np.interp(points.i, frames, time), np.interp(points.j, frames, time)
+    f, slopes = (points.mean(values, number) for values in point.f_and_slopes(q, phi, *times))
+    return np.nan_to_num(f), np.nan_to_num(slopes)
 
 
 def _data_of_bins(
@@ -378,48 +485,74 @@ def _averages_of_means(grouped: "GroupedMeans", bin: int, point: FittedPoint) ->
     return averages.of_cells(pairs > 0)
 
 
-def noise_of_bin(
+def noise_of_group(
     point: FittedPoint,
     grid: CellGrid,
-    repeats: Sequence[BinData],
+    group: Sequence[BinData],
     of_pairs: bool = True,
     cache: NoiseCache | None = None,
 ) -> list[BinNoise] | None:
-    """Return the noise of bins that repeat each other, with `of_pairs` of sums over pairs, too; None with too
-    few cells. cache: of the noise of the model of other scans."""
-    model = noise_of_model(point, repeats[0], grid, of_pairs, cache)
-    cells, slopes = model.cells, model.cells.slopes.T
-    if len(slopes) < slopes.shape[1] + 2 + FEWEST_CELLS and point.effective is not None:
-        slopes = slopes @ point.effective
-    levels = np.ones(len(cells.f)), cells.f
-    columns = [np.column_stack([*levels, data.noise_contrast * slopes]) for data in repeats]
-    if len(columns[0]) < columns[0].shape[1] + FEWEST_CELLS:
+    """Return the noise of a group of bins, with `of_pairs` of sums over pairs, too; None
+    with too few cells. cache: of the noise of the model of other scans."""
+    model = noise_of_model(point, group[0], grid, of_pairs, cache)
+    every = _cells_of_group(point, model.cells, group)
+    effective, (moved, number) = None, model.cells.slopes.shape
+    if number < moved + 2 + FEWEST_CELLS:
+        effective = point.effective
+    columns = []
+    for data, cells in zip(group, every, strict=True):
+        slopes = cells.slopes.T if effective is None else cells.slopes.T @ effective
+        levels = np.ones(number), cells.f
+        columns.append(np.column_stack([*levels, data.noise_contrast * slopes]))
+    if number < columns[0].shape[1] + FEWEST_CELLS:
         return None
-    c2 = [cells.c2]
-    if len(repeats) > 1:
-        c2 += [cells.share @ np.nan_to_num(data.averaged.c2[0]) for data in repeats[1:]]
     residuals = [
-        mean - (data.offset + data.contrast * cells.f)
-        for data, mean in zip(repeats, c2, strict=True)
+        cells.c2 - (data.offset + data.contrast * cells.f)
+        for data, cells in zip(group, every, strict=True)
     ]
-    counts = np.array([data.mean_counts for data in repeats])
+    ratios = [data.noise_contrast / model.contrast for data in group]
+    counts = np.array([data.mean_counts for data in group]) * ratios
     left = left_by_fit(np.stack(residuals, axis=1), columns[0], model.of_cells)
     inverse = pseudoinverse(model.weights) if len(model.weights) else None
     noises, fits = [], _fits(*left, counts)
-    each = zip(repeats, residuals, columns, fits, strict=True)
-    for data, residual, of_bin, (fit, expected) in each:
-        least, noise = np.zeros(len(expected.mean_counts)), model
+    each = zip(group, every, residuals, columns, ratios, fits, strict=True)
+    for data, cells, residual, of_bin, ratio, (fit, expected) in each:
+        factor = 1.0 if data is group[0] else data.weight_over(group[0])
+        noise = replace(model if factor == 1 else model.weighted_by(factor), cells=cells)
+        least = np.zeros(len(expected.mean_counts))
         if inverse is not None and data.scatter is not None:
-            least = _least_pixels(data, model, inverse, expected)
+            least = _least_pixels(data, noise, inverse / factor, expected)
         if inverse is not None and data.weights is not None:
-            noise = replace(model, of_fields=model.of_fields.mapped(data.weights @ inverse))
+            of_fields = noise.of_fields.mapped(data.weights @ inverse / factor)
+            noise = replace(noise, of_fields=of_fields)
         noises.append(
             BinNoise(
                 **vars(noise), residual=residual, columns=of_bin, fit=_contiguous(fit),
-                expected=_contiguous(expected), least_pixels=least,
+                expected=_contiguous(expected), contrast_ratio=ratio,
+                least_pixels=least,
             )
         )  # fmt: skip
     return noises
+
+
+def _cells_of_group(
+    point: FittedPoint, of_first: Averages, group: Sequence[BinData]
+) -> list[Averages]:
+    """Return the averages of each bin over the cells of the first."""
+    if len(group) == 1:
+        return [of_first]
+    share, q = of_first.share, np.array([data.place[0] for data in group])
+    c2 = [share @ np.nan_to_num(data.averaged.c2[0]) for data in group[1:]]
+    if (q == q[0]).all():
+        return [of_first, *(of_first._replace(c2=mean) for mean in c2)]
+    rings, ring = np.unique(q[1:], return_inverse=True)
+    fine = fine_averages(point, rings, np.zeros(len(rings)), group[0].averaged)
+    f, slopes = (values @ share.T for values in fine)
+    of_others = zip(c2, ring, strict=True)
+    return [
+        of_first,
+        *(of_first._replace(c2=mean, f=f[n], slopes=slopes[n]) for mean, n in of_others),
+    ]
 
 
 def _contiguous(fit: NoiseFit) -> NoiseFit:
@@ -453,7 +586,7 @@ def noise_of_model(
         noises, squares = zip(*each, strict=True)
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     distance = max(stretch.distance for stretch in blocks)
-    noise = ModelNoise(cells, of_cells, of_fields, weights, distance)
+    noise = ModelNoise(cells, of_cells, of_fields, weights, data.noise_contrast, distance)
     if cache is not None:
         cache.computed.append(_Computed(noise, data, point, division, fine.f))
     return noise
@@ -499,7 +632,7 @@ def _least_pixels(
     `model.weights`.
     """
     assert data.scatter is not None
-    mu, contrast, (sums, chisqr) = fit.mean_counts, data.noise_contrast, data.scatter
+    mu, contrast, (sums, chisqr) = fit.mean_counts, model.contrast, data.scatter
     both = zip(pair_variance(contrast, sums), model.of_fields, strict=True)
     scatter_left = [float(of_pairs[0, 0] - np.sum(inverse * taken)) for of_pairs, taken in both]
     left = scatter_left[0] + scatter_left[1] / mu + scatter_left[2] / mu**2

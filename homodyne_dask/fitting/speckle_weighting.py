@@ -8,7 +8,7 @@ read.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -25,10 +25,11 @@ from homodyne_dask.assessment.speckle_blocks import CellGrid
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, weighted_errors
 from homodyne_dask.assessment.speckle_noise import (
     BinNoise,
+    NoiseCache,
     fitted_point,
     grouped_means,
-    noise_of_bin,
     noise_of_bins,
+    noise_of_group,
 )
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.minimize import FitRecord, minimize
@@ -77,6 +78,8 @@ class SpeckleWeighting:
     """Averages that count in each bin: those over the finest cells are merged."""
     bins: dict[int, BinNoise]
     joint: JointEquations | None = None
+    computed: NoiseCache = field(default_factory=NoiseCache)
+    """Of the optima before: most weights move parameters, but hardly f, on which the noise depends."""
     begun: Callable[[], object] = lambda: None
     ended: Callable[[Gram], object] = lambda _: None
     cost, peak, factor = NO_COST, 0, 1
@@ -181,7 +184,7 @@ class SpeckleWeighting:
         grid = grid_of_weights(averaged, stop - first, len(used))
         cells = request.scan.cells
         means = None if cells is None else self.data.over(CELL_MEANS, AtTheta(state.theta))
-        of_group = partial(noise_of_bin, point, grid, of_pairs=False)
+        of_group = partial(noise_of_group, point, grid, of_pairs=False, cache=self.computed)
         bins = noise_of_bins(end, point, used, averaged, means, of_group)
         if bins is None:
             return False

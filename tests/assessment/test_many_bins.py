@@ -7,7 +7,7 @@ from scipy.linalg import block_diag
 import homodyne_dask as hd
 from homodyne_dask.assessment import assess, score_tests, speckle_noise
 from homodyne_dask.assessment.fitted_cells import fitted_cells
-from homodyne_dask.assessment.speckle_covariance import regular
+from homodyne_dask.assessment.speckle_covariance import likely_covariance, regular
 from homodyne_dask.fitting.start import initial_values
 from tests.ingest_files import repeats
 
@@ -78,9 +78,11 @@ def test_a_score_is_that_of_the_whole_system(cells, bins):
     )
     _, found = metric.outside([other, other._replace(change=of)])
     assert found is not None
-    parts = [
-        regular(one.noise.explained_by(smooth[b, one.cells])[0]) for b, one in cells.bins.items()
-    ]
+    parts = []
+    for b, of_bin in cells.bins.items():
+        noise = of_bin.noise
+        (fit,) = speckle_noise.left_unexplained([noise], smooth[b, of_bin.cells])
+        parts.append(regular(likely_covariance(noise.of_cells, fit, noise.least_pixels)))
     inverse = np.linalg.inv(block_diag(*parts))
     X = dense(cells, lambda one: one.own.columns)
     left = inverse - inverse @ X @ np.linalg.pinv(X.T @ inverse @ X) @ X.T @ inverse
@@ -103,7 +105,7 @@ def test_repeats_share_the_noise_of_their_model_and_are_one_in_its_check(store, 
     )
     shared = hd.fit(store, "brownian")
     assert len(computed) <= 2 * len(PHI)
-    monkeypatch.setattr(speckle_noise, "ALIKE", 0.0)
+    monkeypatch.setattr(speckle_noise.BinData, "alike", lambda *_: False)
     computed.clear()
     apart = hd.fit(store, "brownian")
     assert len(computed) >= SCANS * len(PHI)
@@ -144,3 +146,65 @@ def test_the_start_of_a_fit_of_repeats_looks_at_the_mean_of_the_scans(store, mon
     )
     assert hd.fit(store, "brownian").converged
     assert bins == [len(PHI)]
+
+
+def sectors_and_rings(path, q, *, pixels, contrast, frames=100, seed=0):
+    """Counts of Gaussian speckle with g1 = exp(-Γ τ): bins of unequal pixels and unequal contrast."""
+    rng, dt, c2 = np.random.default_rng(seed), 0.1, []
+    lag = dt * np.abs(np.subtract.outer(np.arange(frames), np.arange(frames)))
+    for place, number, modes in zip(q, pixels, np.round(1 / contrast).astype(int), strict=True):
+        root = np.linalg.cholesky(np.exp(-2e4 * place**2 * lag) + 1e-9 * np.eye(frames))
+        shape = frames, number * modes
+        fields = root @ (rng.normal(size=shape) + 1j * rng.normal(size=shape))
+        counts = rng.poisson(0.25 * (np.abs(fields) ** 2).reshape(frames, number, modes).mean(2))
+        c2.append(counts @ counts.T / number / np.outer(*[counts.mean(1)] * 2))
+    hd.ingest(np.array(c2), path, q=q, phi=np.arange(len(q)) * 20.0, dt=dt)
+    return path
+
+
+SECTORS = np.repeat([0.005, 0.01], 6)
+RINGS = 0.007 * 1.003 ** np.arange(12)
+DECAYED = np.concatenate([RINGS[:6], 0.05 * 1.003 ** np.arange(6)])
+
+
+@pytest.mark.parametrize(
+    ("q", "model", "options", "places"),
+    [
+        (SECTORS, "brownian", {}, 2),
+        (SECTORS, "power_law", {"loss": "huber"}, 2),
+        (SECTORS, "frozen + brownian", {}, 2),
+        (SECTORS, "brownian", {"weighting": "speckle"}, 2),
+        (RINGS, "brownian", {}, 4),
+        (DECAYED, "brownian", {}, 8),
+    ],
+)
+def test_bins_of_one_noise_have_the_errors_that_each_has_alone(
+    tmp_path, monkeypatch, q, model, options, places
+):
+    pixels = np.tile([300, 150, 80, 300, 200, 120], 2)
+    contrast = np.tile([1 / 5, 1 / 4], 6)
+    store = sectors_and_rings(tmp_path / "s.zarr", q, pixels=pixels, contrast=contrast)
+    computed, plain = [], speckle_noise.noise_of_model
+
+    def counting(point, data, *given):
+        computed.append(data.bin)
+        return plain(point, data, *given)
+
+    monkeypatch.setattr(speckle_noise, "noise_of_model", counting)
+    together = hd.fit(store, model, friedel="off", **options)
+    first, groups = len(computed), len(set(computed))
+    computed.clear()
+    monkeypatch.setattr(speckle_noise.BinData, "alike", lambda *_: False)
+    apart = hd.fit(store, model, friedel="off", **options)
+    assert places <= groups <= first < len(computed)  # of contrasts far from each other several
+    assert groups < len(q)
+    assert together.misfit == apart.misfit
+    for name in ("stderr", "dof"):
+        np.testing.assert_allclose(
+            together.parameters[name].values, apart.parameters[name].values, rtol=0.03
+        )
+    if together.errors.noise is not None and "pixels" in together.errors.noise:
+        size = [
+            r.errors.noise["pixels"] * r.errors.noise["mean_counts"] ** 2 for r in (together, apart)
+        ]
+        np.testing.assert_allclose(*size, rtol=0.3)
