@@ -148,12 +148,10 @@ def application(name: str, feature: str) -> Any:
     raise PackageError(f"{feature} needs the application {name!r}, which is not installed")
 
 
-def load_application(point: EntryPoint, feature: str) -> Any:
+def load_application(point: EntryPoint, need: str) -> Any:
     folder = ".".join(point.module.split(".")[:3])
     try:
         import_module(folder)
     except ModuleNotFoundError as e:
-        raise PackageError(
-            f"{feature} needs the application {folder}, which is not installed"
-        ) from e
+        raise PackageError(f"{need} needs the application {folder}, which is not installed") from e
     return point.load()

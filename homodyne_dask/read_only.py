@@ -56,7 +56,6 @@ def make_read_only(values: Any) -> None:
 
 
 def _freeze_columns(table: Any) -> None:
-    """Make the arrays of a DataArray, a Dataset or all nodes of a DataTree refuse changes."""
     for node in getattr(table, "subtree", (table,)):
         columns = node.variables if hasattr(node, "variables") else {"": node.variable}
         for column in columns.values():

@@ -59,17 +59,11 @@ def room_for_threads(least: int = 40) -> Check:
     user, _ = resource.getrlimit(resource.RLIMIT_NPROC)  # it does not bind root
     limits = [(user, "ulimit -u")] * (user != resource.RLIM_INFINITY and os.geteuid() != 0)
     files = (system_text(folder / "pids.max").strip() for folder, _ in cgroups("pids"))
-    limits += [
-        (int(limit), "the limit of the container or job") for limit in files if limit.isdigit()
-    ]
-    (limit, what), threads_needed = (
-        min(limits, default=(sys.maxsize, "")),
-        least + 8 * jax_threads(),
-    )
-    advice = f"{threads_needed} are needed: raise {what}, or set NPROC=1 OPENBLAS_NUM_THREADS=1"
-    return Check(
-        "threads", f"at most {limit}" if limits else "no limit", advice * (limit < threads_needed)
-    )
+    limits += [(int(text), "the limit of the container or job") for text in files if text.isdigit()]
+    limit, source = min(limits, default=(sys.maxsize, ""))
+    needed = least + 8 * jax_threads()
+    advice = f"{needed} are needed: raise {source}, or set NPROC=1 OPENBLAS_NUM_THREADS=1"
+    return Check("threads", f"at most {limit}" if limits else "no limit", advice * (limit < needed))
 
 
 def last_words(output: str) -> str:

@@ -36,7 +36,7 @@ from homodyne_dask.fitting.series.rings_and_windows import (
     jobs_of,
     parts_of_stores,
 )
-from homodyne_dask.models import Model, model_named
+from homodyne_dask.models import model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data import fit_rows
 from homodyne_dask.results.data.series import GlobalFit
@@ -101,10 +101,6 @@ def _grouped(config: FitConfig, resume: bool) -> FitConfig:
     return config.replaced(**grouping, per=None, per_scan=differing)
 
 
-def model_of(config: FitConfig) -> Model:
-    return model_named(config.model)
-
-
 def fit_jobs(config: FitConfig) -> list[Job]:
     options = config.values()
     if config.over or config.over_scans or config.scan_values:
@@ -123,7 +119,7 @@ def fit_jobs(config: FitConfig) -> list[Job]:
 def _jobs_of_parts(config: FitConfig, options: dict[str, Any]) -> list[Job]:
     scans = [selected(config, store) for store in config.data]
     for scan in scans:  # an error is reported once, not for each part
-        prepare(scan, model_of(config), **options).require_gap()
+        prepare(scan, model_named(config.model), **options).require_gap()
     over = "together" if config.together and len(scans) > 1 else config.over
     over = axis_of(config.over_scans or over or "").replace(" ", "_")
     of_one_store = len(config.data) == 1
@@ -155,7 +151,6 @@ def _folders(config: FitConfig) -> list[Path]:
 
 
 def _with_chosen_model(config: FitConfig, resume: bool) -> tuple[FitConfig, list[Job]]:
-    """Return the configuration with the simplest adequate model, and the job of its fit."""
     if len(config.data) > 1 or config.over or config.over_scans or resume:
         raise OptionError(
             "the model auto applies only to a single new fit: compare models on one store first, then "
@@ -189,7 +184,7 @@ def _fit_one(config: FitConfig, job: Job, resume: bool, shown: ShowResult) -> in
     with client_of(config) as client:
         resume = resume and checkpoint_exists(checkpoint)
         with _observed(checkpoint, resume) as callbacks:
-            model = model_of(config)
+            model = model_named(config.model)
             result, files = fit_job(job, model, client, callbacks, resume=resume)
     shown(job, result, files)
     return 0 if result.converged else NOT_CONVERGED
@@ -225,7 +220,7 @@ def _fit_many(
         raise OptionError(
             f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
         )
-    model, (over, prefix, folder) = model_of(config), _place_of_index(config, jobs)
+    model, (over, prefix, folder) = model_named(config.model), _place_of_index(config, jobs)
     rows, statuses, files, joint_fit = list[fit_rows.FitRow](), set[int](), list[Path](), None
     with client_of(config) as client, folders.locked_folder(folder, f".{prefix}.lock"):
         folders.check_index(folder, config.overwrite or resume, prefix)
@@ -260,7 +255,7 @@ def _place_of_index(config: FitConfig, jobs: Sequence[Job]) -> tuple[str, str, P
 def _fit_together(
     config: FitConfig, jobs: Sequence[Job], client: "Client | None", over: str
 ) -> tuple[list[Job], GlobalFit | None]:
-    data, model = [selected(config, store) for store in config.data], model_of(config)
+    data, model = [selected(config, store) for store in config.data], model_named(config.model)
     parts = _parts(config, data)
     with progress_bar.progress_on_stderr() as show:
         arguments = config.per_scan, over, client, [show], config.values()
@@ -294,7 +289,9 @@ def _ended_fits(
     fewest_for_workers = many.MIN_DRAWN_FITS_FOR_WORKERS, many.MIN_FITS_FOR_WORKERS
     options = {"resume": resume, "many": fewest_for_workers[not jobs[0].pictures]}
     options["shared_disk"] = workers_are_local(config)
-    with closing(many.run_many(jobs, model_of(config), client, observed, **options)) as outputs:
+    with closing(
+        many.run_many(jobs, model_named(config.model), client, observed, **options)
+    ) as outputs:
         for job, output in zip(jobs, outputs, strict=True):
             result, message, status = output.result, "", 0
             if output.error is not None:

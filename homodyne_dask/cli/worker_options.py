@@ -31,11 +31,8 @@ def check_worker_options(config: FitConfig) -> None:
     if config.jobs and not config.site:
         raise OptionError("--jobs applies to a site: also give --site, or leave out --jobs")
     if config.key and not (config.scheduler or config.scheduler_file):
-        reasons = {
-            "site": " (jobs of a site have their own key)",
-            "workers": " (those here have none)",
-        }
-        reason = reasons[names[0]] if names else ""
+        reason = " (jobs of a site have their own key)" if config.site else ""
+        reason = " (those here have none)" if config.workers else reason
         raise OptionError(
             f"the key {config.key} would not be used{reason}: --key applies to "
             f"--scheduler and --scheduler-file only; leave it out"

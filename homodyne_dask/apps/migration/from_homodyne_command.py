@@ -158,8 +158,7 @@ def _distance(ours: FitResult, difference: pandas.Series) -> list[str]:
     covariance = ours.errors.covariance
     if covariance is None or difference.empty:
         return []
-    names = difference.index
-    compared = covariance.sel(cov_i=names, cov_j=names).values
+    compared = covariance.sel(cov_i=difference.index, cov_j=difference.index).values
     error = np.sqrt(np.diag(compared))
     correlation = compared / np.outer(error, error)
     try:

@@ -129,19 +129,15 @@ def _drawn(result: FitResult, draws: Float[np.ndarray, " draw"], place: int) -> 
     )
 
 
-def _marginal(axes: Axes, parameter: _Drawn) -> None:
-    counts, _ = np.histogram(parameter.draws, parameter.edges)
+def _marginal(axes: Axes, param: _Drawn) -> None:
+    counts, _ = np.histogram(param.draws, param.edges)
     density = gaussian_filter(counts.astype(float), 1.0, mode="nearest")
     density, look = density / density.max(), {"color": COLOURS[0], "lw": 1.2}
-    axes.fill_between(parameter.middles, density, color=COLOURS[0], alpha=0.35, lw=0)
-    axes.plot(
-        parameter.middles, density, label="posterior: density, regions of 68 % and 95 %", **look
-    )
-    if np.isfinite(parameter.stderr) and parameter.stderr > 0:
-        x = np.linspace(parameter.edges[0], parameter.edges[-1], 200)
-        axes.plot(
-            x, np.exp(-0.5 * ((x - parameter.value) / parameter.stderr) ** 2), color=FIT, lw=1.2
-        )
+    axes.fill_between(param.middles, density, color=COLOURS[0], alpha=0.35, lw=0)
+    axes.plot(param.middles, density, label="posterior: density, regions of 68 % and 95 %", **look)
+    if np.isfinite(param.stderr) and param.stderr > 0:
+        x = np.linspace(param.edges[0], param.edges[-1], 200)
+        axes.plot(x, np.exp(-0.5 * ((x - param.value) / param.stderr) ** 2), color=FIT, lw=1.2)
     axes.set_ylim(0, 1.08)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_yticks([])
@@ -167,15 +163,11 @@ def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...])
     return [float(falling[np.searchsorted(held, share)]) for share in shares]
 
 
-def _lines(line: Callable[..., object], parameter: _Drawn) -> None:
-    line(parameter.value, color=FIT, linewidth=0.8, label="fit")
-    if np.isfinite(parameter.truth):
+def _lines(line: Callable[..., object], param: _Drawn) -> None:
+    line(param.value, color=FIT, linewidth=0.8, label="fit")
+    if np.isfinite(param.truth):
         line(
-            parameter.truth,
-            color=TRUTH,
-            linewidth=1.0,
-            linestyle="--",
-            label="truth of simulated data",
+            param.truth, color=TRUTH, linewidth=1.0, linestyle="--", label="truth of simulated data"
         )
 
 

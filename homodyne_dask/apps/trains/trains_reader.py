@@ -87,8 +87,8 @@ def _selected_trains(options: IngestOptions, n_trains: int, file_name: str) -> T
 
 
 def _groups_of(trains: Trains) -> list[Trains]:
-    """Return the groups of trains that become scans: one of fewer than 16 trains, else 8 to 20."""
     number = trains[1] - trains[0]
+    # of fewer than 16 trains one group, else 8 to 20
     scans = int(np.clip(number // TRAINS_PER_SCAN, *SCANS)) if number >= 2 * SCANS[0] else 1
     return list(pairwise(np.linspace(*trains, scans + 1).round().astype(int).tolist()))
 

@@ -23,9 +23,10 @@ from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS, FileOptions
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.run_fits import fit_jobs, model_of
+from homodyne_dask.cli.run_fits import fit_jobs
 from homodyne_dask.fitting.series.many_fits import StartedFit, find_previous, start_fits
 from homodyne_dask.machine.allocator_and_threads import trim_memory
+from homodyne_dask.models import model_named
 from homodyne_dask.results.data.fit_rows import SCANS, FitRow, fit_row
 from homodyne_dask.results.files.result_folder import FolderInUse, locked_folder
 from homodyne_dask.results.result_classes import FitResult
@@ -91,7 +92,7 @@ class ScanFitter:
             # it is of an earlier content of the file
             hd.ingest(source, store, client=client, overwrite=True, **self.reading.model_dump())
         config = self.config.replaced(data=[store], output=folder)
-        model, (job,) = model_of(config), fit_jobs(config)
+        model, (job,) = model_named(config.model), fit_jobs(config)
         job = job._replace(overwrite=True, pictures=self.pictures, nexus=self.nexus)
         workers = self.client, self.client, worker_options.workers_are_local(config)
         held = ExitStack()
@@ -307,7 +308,7 @@ def run_watch(folder: Path, watching: WatchedFolder, fits: ScanFitter) -> int:
         with locked_folder(results, f".{SCANS}.lock"), closing(fits):
             identity = folder_state.fit_identity(fits.config, fits.reading)
             state = folder_state.open_state(results, identity)
-            table = ScanTable(model_of(fits.config).names)
+            table = ScanTable(model_named(fits.config.model).names)
             if not watching.once:
                 say(f"{results}/scans.html shows the scans of {folder}; Ctrl-C stops watching")
             return FolderWatch(folder, state, fits, table, watching).run()

@@ -242,7 +242,7 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     rows = [
         _row(scored, noise, verdict) for scored, verdict in zip(scored_fits, verdicts, strict=True)
     ]
-    rows.sort(key=_best_first)
+    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
     store = scored_fits[0].fit.provenance.inputs["store"]
     return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
 
@@ -275,10 +275,6 @@ def _verdicts(
         }
         for n in range(len(scored_fits))
     ]
-
-
-def _best_first(row: ComparedFit) -> tuple[bool, float]:
-    return not row.best, -row.score if np.isfinite(row.score) else np.inf
 
 
 def _stderr_of_differences(

@@ -1,7 +1,7 @@
 """Dataclasses as plain values for JSON, and rebuilt from them: dictionaries, lists, texts, numbers, None."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import NoneType, UnionType
@@ -79,25 +79,16 @@ def read_as(annotation: Any, value: Any) -> Any:
         first, *alternatives = (member for member in arguments if member is not NoneType)
         return value if alternatives else read_as(first, value)
     _require_type(origin or annotation, value)
-    if read_items := _READ_ITEMS.get(origin):
-        return read_items(arguments, value)
+    if origin in (dict, tuple):
+        return _read_items(origin, arguments, value)
     return _read_class(annotation, value) if isinstance(annotation, type) else value
 
 
-def _read_tuple(arguments: tuple[Any, ...], values: Any) -> tuple[Any, ...]:
-    types = arguments[:1] * len(values) if arguments[-1] is ... else arguments
-    return tuple(read_as(item_type, item) for item_type, item in zip(types, values, strict=True))
-
-
-def _read_dictionary(arguments: tuple[Any, ...], values: Any) -> dict[str, Any]:
-    return {key: read_as(arguments[1], item) for key, item in values.items()}
-
-
-_READ_ITEMS: dict[Any, Callable[[tuple[Any, ...], Any], Any]] = {
-    tuple: _read_tuple,
-    dict: _read_dictionary,
-}
-"""Reads the items of a collection by the arguments of its annotation."""
+def _read_items(collection: type, arguments: tuple[Any, ...], items: Any) -> Any:
+    if collection is dict:
+        return {key: read_as(arguments[1], item) for key, item in items.items()}
+    types = arguments[:1] * len(items) if arguments[-1] is ... else arguments
+    return tuple(read_as(item_type, item) for item_type, item in zip(types, items, strict=True))
 
 
 def _read_class(annotation: Any, value: Any) -> Any:

@@ -136,9 +136,7 @@ def parameter_table(
     defaults = {"optimum": columns["value"]} | dict.fromkeys(LIMITS, none)
     table = _column_table("param", "param", defaults | dict(columns)).assign_attrs(method=method)
     names, findings = table["param"].values.tolist(), list(findings)
-    limits: dict[str, Any] = {}
-    for finding in findings:
-        limits |= finding.numbers.get("limits", {})
+    limits = {k: ends for f in findings for k, ends in f.numbers.get("limits", {}).items()}
     for name, ends in limits.items():
         for key, end in zip(LIMITS, ends, strict=False):
             table[key].values[names.index(name)] = np.nan if end is None else end
@@ -151,13 +149,12 @@ def parameter_table(
 
 
 def undetermined_names(findings: Iterable[Finding]) -> set[str]:
-    names: set[str] = set()
-    for finding in findings:
-        if finding.code in _UNDETERMINED:
-            names.update(finding.about)
-        elif finding.code == "rate-limit-only":  # it is about the rate
-            names.update(finding.numbers["coefficients"])
-    return names
+    groups = (  # a limit is about the rate
+        finding.numbers["coefficients"] if finding.code == "rate-limit-only" else finding.about
+        for finding in findings
+        if finding.code in (*_UNDETERMINED, "rate-limit-only")
+    )
+    return {name for names in groups for name in names}
 
 
 def scaling_table(columns: Mapping[str, ArrayLike]) -> xarray.Dataset:

@@ -296,8 +296,10 @@ def _powers(series: series_data.SeriesValues) -> list[Table | Sentences]:
         rate = f"{name} at {age:.4g} s" if "J" in rings.names and not place else name
         head = ", ".join(filter(None, (rate, place)))
         power = numbers.value_and_error(law.exponent, law.stderr)
-        mean_D = _mean_of_consistent(rings, "D", sure)
-        rows.append([head, power, _verdict_on(law, sure), *_scatter(law), mean_D])
+        mean = "-"
+        if (D := consistent(rings, "D", sure)) is not None:
+            mean = with_unit(numbers.value_and_error(D.mean, D.stderr), rings.unit("D"))
+        rows.append([head, power, _verdict_on(law, sure), *_scatter(law), mean])
     return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER])]
 
 
@@ -310,11 +312,12 @@ def _verdict_on(law: series_data.PowerLawOfQ, sure: float) -> str:
     return "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"
 
 
-def _mean_of_consistent(series: series_data.SeriesValues, name: str, sure: float) -> str:
+def consistent(
+    series: series_data.SeriesValues, name: str, level: float
+) -> series_data.HomogeneityTest | None:
+    """Return the test of a quantity whose fits agree at a level; None where they do not, or it is unknown."""
     test = series.agreement.get(name)
-    if test is None or test.p < sure:
-        return "-"
-    return with_unit(numbers.value_and_error(test.mean, test.stderr), series.unit(name))
+    return None if test is None or test.p < level else test
 
 
 def _scatter(test: series_data.HomogeneityTest | series_data.PowerLawOfQ) -> list[str]:

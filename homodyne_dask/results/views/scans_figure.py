@@ -15,9 +15,9 @@ from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.fit_rows import FitRow, column, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.numbers_and_intervals import value_and_error
-from homodyne_dask.results.data.series import HomogeneityTest, SeriesValues
+from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.views import panels as draw
-from homodyne_dask.results.views.fits_report import DOUBTFUL
+from homodyne_dask.results.views.fits_report import DOUBTFUL, consistent
 from homodyne_dask.results.views.style import COLOURS, drawable, plain_label, ring_styles
 from homodyne_dask.store.scan import Cuts
 
@@ -74,7 +74,9 @@ def page_of_series(series: SeriesValues) -> draw.Page:
             _draw_power_of_q(axes, series, name, places, _columns(entries, name)[0])
         else:
             _draw_means(axes, series, name)
-            _avoid_fractions(axes, places)
+            if (places == np.round(places)).all():  # there is no scan 1.5
+                steps = {"integer": True, "steps": [1, 2, 5, 10]}
+                axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, **steps))
 
     panels = panels_of_quantities(entries, places, x, finish, _windows(entries, places), rates)
     if over_q and (views := _views(entries)):
@@ -92,29 +94,15 @@ def _windows(entries: Sequence[FitRow], ages: np.ndarray) -> np.ndarray | None:
     return np.array([ages - begin, end - ages])
 
 
-def _avoid_fractions(axes: Axes, places: np.ndarray) -> None:
-    if (places == np.round(places)).all():  # there is no scan 1.5
-        steps = {"integer": True, "steps": [1, 2, 5, 10]}
-        axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, **steps))
-
-
 def _draw_means(axes: Axes, series: SeriesValues, name: str) -> None:
     look: dict[str, Any] = {"color": COLOURS[4]}
-    mean = _consistent_mean(series, name)
-    if mean is not None:
-        label = "weighted mean of consistent fits"
-        axes.axhline(mean.mean, ls="--", zorder=0, label=label, **look)
+    if (test := consistent(series, name, DOUBTFUL)) is not None:
+        axes.axhline(test.mean, ls="--", zorder=0, label="weighted mean of consistent fits", **look)
     look |= {"fmt": "D", "ms": 7, "label": "weighted mean of repeats that agree"}
     for repeats in series.repeats.values():
-        mean = _consistent_mean(repeats, name)
-        if mean is not None:
-            point = repeats.entries[0].at[series.over], mean.mean, np.nan_to_num(mean.stderr)
+        if (test := consistent(repeats, name, DOUBTFUL)) is not None:
+            point = repeats.entries[0].at[series.over], test.mean, np.nan_to_num(test.stderr)
             draw.points(axes, *np.array(point)[:, None], hollow=True, zorder=3, **look)
-
-
-def _consistent_mean(series: SeriesValues, name: str) -> HomogeneityTest | None:
-    test = series.agreement.get(name)
-    return test if test is not None and test.p >= DOUBTFUL else None
 
 
 def _draw_power_of_q(
