@@ -248,7 +248,6 @@ def read_config(
 
 
 def _with_paths_from(folder: Path, config: FitConfig) -> dict[str, Any]:
-    """Return the options that a file gives, with paths relative to its folder."""
     in_file = {name: getattr(config, name) for name in config.model_fields_set}
     for name in in_file.keys() & _RELATIVE:
         value = in_file[name]

@@ -73,13 +73,10 @@ def run_fits(config: FitConfig, run_options: RunOptions) -> int:
     # of many fits, each report is in its folder; as JSON all are printed
     status = _fit_many(config, jobs, resume, shown if run_options.as_json else None)
     if not picture_format and run_options.pictures is None:
-        _say_how_to_draw(jobs[0].folder)
+        folder = in_line(str(jobs[0].folder))
+        command = f"`homodyne-dask show {folder} --pictures`"
+        echo(f"figures of individual fits were not drawn: {command} draws them")
     return status
-
-
-def _say_how_to_draw(folder: Path) -> None:
-    command = f"`homodyne-dask show {in_line(str(folder))} --pictures`"
-    echo(f"figures of individual fits were not drawn: {command} draws them")
 
 
 def _grouped(config: FitConfig, resume: bool) -> FitConfig:

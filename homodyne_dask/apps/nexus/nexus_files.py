@@ -142,8 +142,19 @@ def _write_fit(fit: h5py.Group, result: FitValues) -> None:
     function["formula_description"] = f"contrast*f({names}; t1, t2, q, phi) + offset"
     parameters = _group(function, "fit_parameters", "NXparameters", model=config["model"])
     _write_parameters(parameters, result)
-    _write_derived(_group(fit, "derived_quantities", "NXparameters"), result)
-    _write_scaling(parameters, result)
+    derived = _group(fit, "derived_quantities", "NXparameters")
+    words_of = {"stderr": "error"} | {key: key for key in ("low_95", "high_95", *LIMITS)}
+    for name, quantity in derived_quantities(result).items():
+        numbers = {word: getattr(quantity, key) for key, word in words_of.items()}
+        attributes = {word: number for word, number in numbers.items() if np.isfinite(number)}
+        attributes |= {"units": quantity.unit, "formula": quantity.formula}
+        _field(derived, name, quantity.value, **attributes)
+    for name in ("contrast", "offset"):
+        about: dict[str, Any] = {"units": "", "vary": config["scaling"] != "fixed"}
+        stderr = result.scaling.get(f"{name}_stderr")
+        if stderr is not None and np.isfinite(stderr).any():
+            about["error"] = stderr.values
+        _field(parameters, name, result.scaling[name].values, **about)
     error = _group(fit, "error_function", "NXfit_function")
     words = "Levenberg-Marquardt, contrast and offset eliminated; loss"
     error["description"] = f"{words} {config['loss']}"
@@ -160,24 +171,6 @@ def _write_parameters(group: h5py.Group, result: FitValues) -> None:
             if (end := getattr(parameter, key)) is not None and np.isfinite(end):
                 attributes[key] = end
         _field(group, name, parameter.value, **attributes)
-
-
-def _write_derived(group: h5py.Group, result: FitValues) -> None:
-    names = {"stderr": "error"} | {key: key for key in ("low_95", "high_95", *LIMITS)}
-    for name, quantity in derived_quantities(result).items():
-        numbers = {word: getattr(quantity, key) for key, word in names.items()}
-        attributes = {word: number for word, number in numbers.items() if np.isfinite(number)}
-        attributes |= {"units": quantity.unit, "formula": quantity.formula}
-        _field(group, name, quantity.value, **attributes)
-
-
-def _write_scaling(group: h5py.Group, result: FitValues) -> None:
-    for name in ("contrast", "offset"):
-        about: dict[str, Any] = {"units": "", "vary": result.config["scaling"] != "fixed"}
-        stderr = result.scaling.get(f"{name}_stderr")
-        if stderr is not None and np.isfinite(stderr).any():
-            about["error"] = stderr.values
-        _field(group, name, result.scaling[name].values, **about)
 
 
 def _write_process(entry: h5py.Group, result: FitValues) -> None:

@@ -154,8 +154,13 @@ def derived_quantities(result: FitValues, age: float | None = None) -> dict[str,
     derived = dict(_transport_rates(result, age))
     derived |= _decay_rates(result, derived, age)
     derived |= _self_diffusion(result)
-    derived |= _power_of_q(result)
-    derived |= _mean_of_distribution(result)
+    if (test := result.diagnosis.power_of_q) is not None:
+        about = "with which rates scale, by a test of 2; quote --over q"
+        numbers_of_test = test.power, test.stderr, np.nan, test.dof
+        derived["power_of_q"] = Quantity("", *numbers_of_test, method=SPECKLE, formula=about)
+    if LOG_DENSITY in result.config["splines"]:
+        mean, _ = moments_of_distribution(result)
+        derived |= {"mean_rate": mean} if mean_is_determined(mean) else {}
     derived |= _tied(result)
     # these may be 0 or negative: an interval around 0 leaves them their value
     signed = {"power_of_q", *(result.config["tie"] or {})}
@@ -189,20 +194,6 @@ def _self_diffusion(result: FitValues) -> Named:
     stderr = 0.5 * (D0.error if D0.limit else D0.stderr)
     about = {"at_bound": D0.at_bound, "formula": "D0 / 2 = D; D0 = J"}
     yield "D_SE", D._replace(stderr=stderr, **about)
-
-
-def _power_of_q(result: FitValues) -> Named:
-    if (test := result.diagnosis.power_of_q) is not None:
-        about = "with which rates scale, by a test of 2; quote --over q"
-        numbers_of_test = test.power, test.stderr, np.nan, test.dof
-        yield "power_of_q", Quantity("", *numbers_of_test, method=SPECKLE, formula=about)
-
-
-def _mean_of_distribution(result: FitValues) -> Named:
-    if LOG_DENSITY in result.config["splines"]:
-        mean, _ = moments_of_distribution(result)
-        if mean_is_determined(mean):
-            yield "mean_rate", mean
 
 
 def fitted_quantities(result: FitValues) -> dict[str, Quantity]:

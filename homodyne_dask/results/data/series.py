@@ -222,38 +222,28 @@ class SeriesValues(HandedOut):
         Coordinates: q [1/Å], phi [degree] or scan and age [s], or age, from and to [s] over fit; unit over
         param. NaN is unknown.
         """
-        columns = {
-            "fit param": self._columns_of_quantities(),
-            "fit": self._columns_of_fits(),
-            "param": self._columns_of_tests(),
+        entries, rings, keys = self.entries, self.of_rings, ("value", *ERRORS, "at_bound")
+        rows = [[e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in entries]
+        # as a float, the None of a failed fit is NaN
+        of_fits = {
+            key: np.array([getattr(entry, key) for entry in entries], dtype)
+            for key, dtype in _OF_FIT.items()
+        }
+        columns: dict[str, dict[str, Any]] = {
+            "fit param": {key: [[getattr(q, key) for q in row] for row in rows] for key in keys},
+            "fit": of_fits | {key: [numbers[key] for numbers in rings] for key in rings[0]},
+            "param": self._tests_by_column(),
         }
         coords: dict[str, Any] = {
-            key: ("fit", [entry.at[key] for entry in self.entries], {"units": self.unit_of(key)})
-            for key in self.entries[0].at
+            key: ("fit", [entry.at[key] for entry in entries], {"units": self.unit_of(key)})
+            for key in entries[0].at
             if not key.endswith("_unit")
         }
         units = np.array([*map(self.unit, self.names)], str)
         table = fits.table_of(columns, **coords, param=self.names, unit=("param", units))
         return table.assign_attrs(over=self.over, errors=self.errors)
 
-    def _columns_of_quantities(self) -> dict[str, Any]:
-        rows = [
-            [entry.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names]
-            for entry in self.entries
-        ]
-        keys = ("value", *ERRORS, "at_bound")
-        return {key: [[getattr(quantity, key) for quantity in row] for row in rows] for key in keys}
-
-    def _columns_of_fits(self) -> dict[str, Any]:
-        columns: dict[str, Any] = {
-            # the float of a failed fit's None is NaN
-            key: np.array([getattr(entry, key) for entry in self.entries], dtype)
-            for key, dtype in _OF_FIT.items()
-        }
-        rings = self.of_rings
-        return columns | {key: [numbers[key] for numbers in rings] for key in rings[0]}
-
-    def _columns_of_tests(self) -> dict[str, Any]:
+    def _tests_by_column(self) -> dict[str, Any]:
         return {
             key: np.array([getattr(tests.get(name), field, np.nan) for name in self.names], float)
             for tests, fields in ((self.agreement, _AGREEMENT), (self.powers_of_q, _POWER))

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -84,11 +83,20 @@ def report_of_fits(
     prefix: SCANS or PARTS. folder: of the page, from which the reports of the fits are linked. watcher:
     sentences of a watcher, whose page shows the newest fits first.
     """
-    listed = _newest_fits(rows, prefix) if watcher else _all_fits(rows)
-    counts = fit_rows.outcome_counts(rows, total, prefix)
-    verdict = Verdict(bool(rows) and listed.good and len(rows) == total, counts, listed.findings)
-    kind, figures = fit_rows.ONE_OF[prefix], Section("Figures", [Figures(pictures)])
-    fits = _section_of_fits(names, listed.rows, folder, kind, listed.notes, series)
+    # a watcher is told of a misfit at once: the next scan can still be measured differently
+    as_wanted = all(
+        row.outcome_words == fit_rows.CONVERGED if watcher else row.converged for row in rows
+    )
+    counts, notes = fit_rows.outcome_counts(rows, total, prefix), []
+    good = bool(rows) and as_wanted and len(rows) == total
+    if watcher:
+        newest = list(reversed(rows))
+        rows, findings = newest[:MOST_ROWS], _failures(newest)[:MOST_SENTENCES]
+        notes = [f"{prefix}.csv lists all {prefix}, with all messages"]
+    else:
+        findings = [*_failures(rows), *_findings_of(rows)]
+    figures, verdict = Section("Figures", [Figures(pictures)]), Verdict(good, counts, findings)
+    fits = _section_of_fits(names, rows, folder, fit_rows.ONE_OF[prefix], notes, series)
     outcome = [Sentences(watcher), verdict, Sentences(_joint_fit(series) if series else [])]
     sections = [Section("Outcome", outcome), fits]
     if series is not None:
@@ -97,29 +105,6 @@ def report_of_fits(
     # who watches looks at the figures first; the table of many fits is long
     sections.insert(1 if watcher else len(sections), figures)
     return Document(title, sections)
-
-
-class _Listed(NamedTuple):
-    """Which fits a page lists, and what it says of them."""
-
-    rows: Sequence[fit_rows.FitRow]
-    good: bool
-    """Whether all fits are as they should be, those that are not listed, too."""
-    findings: list[tuple[str, str]]
-    notes: list[str]
-
-
-def _all_fits(rows: Sequence[fit_rows.FitRow]) -> _Listed:
-    findings = [*_failures(rows), *_findings_of(rows)]
-    return _Listed(rows, all(row.converged for row in rows), findings, [])
-
-
-def _newest_fits(rows: Sequence[fit_rows.FitRow], prefix: str) -> _Listed:
-    # a watcher is told of a misfit at once: the next scan can still be measured differently
-    good = all(row.outcome_words == fit_rows.CONVERGED for row in rows)
-    newest = list(reversed(rows))
-    notes = [f"{prefix}.csv lists all {prefix}, with all messages"]
-    return _Listed(newest[:MOST_ROWS], good, _failures(newest)[:MOST_SENTENCES], notes)
 
 
 def _failures(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
