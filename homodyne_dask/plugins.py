@@ -26,11 +26,11 @@ DISTRIBUTION = "homodyne-dask"
 
 
 class PackageWarning(UserWarning):
-    """What an installed package offers by an entry point, or what was given, is not used and passed over."""
+    """What an installed package or a user offers cannot be used and is passed over."""
 
 
 class EntryPointError(OptionError):
-    """The same, of what was asked for."""
+    """A plugin that was asked for cannot be used."""
 
 
 @cache
@@ -91,7 +91,7 @@ def package_errors(point: EntryPoint, *passed: type[Exception]) -> Iterator[None
         yield
     except (KeyboardInterrupt, EntryPointError, *passed):
         raise
-    except BaseException as e:
+    except BaseException as e:  # of code that is not ours; a package may even call sys.exit
         raise unusable(point, f"{type(e).__name__}: {e}".removesuffix(": ")) from e
 
 

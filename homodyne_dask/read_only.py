@@ -1,4 +1,4 @@
-"""Values that are handed out: who has them cannot change what a fit goes on with, or what it wrote."""
+"""Read-only values: through what results and events hand out, nobody changes what a fit uses or wrote."""
 
 from collections.abc import Callable
 from dataclasses import is_dataclass
@@ -65,7 +65,7 @@ def _freeze_columns(table: Any) -> None:
 def read_only(value: Any) -> Any:
     """Return a value that refuses changes, as do the fields of dataclasses and items of collections in it.
 
-    Dictionaries and lists are others than those given; arrays, also those of tables, are the same.
+    Dictionaries and lists are copied; arrays, also those of tables, are made read-only in place.
     """
     if isinstance(value, np.ndarray):
         value.flags.writeable = False

@@ -27,7 +27,7 @@ USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 LEAST_ADDRESSES = 450_000_000
 """Bytes of address space below which libraries end the process as they are loaded."""
 LEAST_THREADS = 8
-"""Threads beside those of each core, for the same."""
+"""Threads, beside those of each core, below which the same happens."""
 MOST_SAID = 300
 """Letters of what a library says, where the cause is named."""
 MEMORY_ERRORS = ("RESOURCE_EXHAUSTED", "Cannot allocate memory", "failed to map segment")

@@ -154,6 +154,7 @@ class Program(click.Group):
             ):
                 extra |= {"standalone_mode": False}
                 status = super().main(words, prog_name or "homodyne-dask", **extra)
+        # whatever it is becomes one sentence and an exit status; SystemExit has its own
         except (Exception, KeyboardInterrupt, exit_status.Interrupted) as e:
             if debug:
                 traceback.print_exc()

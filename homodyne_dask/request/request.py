@@ -59,7 +59,7 @@ class Request:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options and what they lead to, as a checkpoint and a result say it."""
+        """The options and what follows from them, as a checkpoint and a result store it."""
         model, stored = self.problem.model, self.scan.attributes.gap_angstrom is not None
         return {
             **self.options.values(),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
 MAX_ERROR = 0.05
-"""Largest difference of log densities from those of all pairs that is not remarked upon."""
+"""Largest difference of log densities from those of all pairs of which a report does not warn."""
 UNTRUSTED_ERROR = 0.5
 """Error of log p above which draws are unreliable: they have the wrong weight by more than half."""
 ENOUGH = 0.05
@@ -49,7 +49,7 @@ which an interval counts as symmetric about it."""
 INFORMATIVE = 3.0
 """Width of the prior over that of the posterior, below which the prior narrows the posterior."""
 KNOWN = 0.1
-"""Largest error of a shift from the number of draws with which those of the fit may be called enough."""
+"""Largest error of a shift, due to the number of draws, with which the errors of the fit may be enough."""
 LIMIT, AT_END, NEAR = 0.95, 0.01, 0.05
 """Probability that a one-sided limit holds the true value; share of the draws outside the narrowest interval,
 toward a bound, and distance of the outermost draw from it, over the length of that interval, up to which the

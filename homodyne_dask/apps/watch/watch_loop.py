@@ -1,6 +1,7 @@
 """What `homodyne-dask watch` does: look at a folder, ingest and begin fits, note results, write the page.
 
-What may pass by itself, as a full disk, is said once and waited for. The workers stay warm between fits.
+An obstacle that may pass by itself, such as a full disk, is reported once and waited for. The workers stay
+between fits, so that nothing is compiled again.
 """
 
 import time
@@ -33,13 +34,13 @@ from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.saved_results import load_result
 
 ALL, PAGE = "folders, disk and workers", "the page"
-"""What is waited for beside single files: what every file needs, and the page."""
+"""Names of obstacles that do not concern a single file."""
 LONGEST_PAUSE = 0.05
-"""Seconds until it is asked again whether a fit has ended."""
+"""Seconds between two checks whether a fit has ended."""
 RELOAD = 10.0
 """Seconds after which the page reloads; as long it is not written again, which takes time."""
 AHEAD = 2
-"""Small fits given to each thread: one to work on, one to go on with."""
+"""Small fits given to each thread: while it computes one, the next one is ready."""
 
 
 def waits_for(error: BaseException, name: str) -> str:
@@ -122,7 +123,7 @@ class FolderWatch:
     seen: dict[str, Stamp] = field(default_factory=dict)
     """By the last look."""
     still: dict[str, Stamp] = field(default_factory=dict)
-    """Files that stood still between the last two looks."""
+    """Files that did not change between the last two looks."""
     in_work: dict[str, InWork] = field(default_factory=dict)
     waiting: dict[str, str] = field(default_factory=dict)
     """Why something is waited for: a file, ALL or PAGE."""
@@ -173,7 +174,7 @@ class FolderWatch:
                 progressed = self._finish_next() or self._begin_next()
                 if not self.in_work:  # what was begun may fail again for the same reason
                     self._resolved(ALL)
-        except Exception as e:
+        except Exception as e:  # raised again, unless it may pass
             if self.options.once or not waits_for(e, ALL):
                 raise
             if isinstance(e, errors.ClusterError):
@@ -256,7 +257,7 @@ class FolderWatch:
         return row
 
     def _postpone(self, obstacle: str, error: Exception) -> None:
-        """Note, and say once, that something must pass first."""
+        """Note an obstacle, report it once, and wait before the next attempt."""
         sentence = error_sentence(error, then="")
         if obstacle not in self.waiting:
             say(f"waiting for {obstacle}, retrying every {self.retry:g} s: {sentence}")
@@ -268,7 +269,7 @@ class FolderWatch:
         return time.monotonic() >= self.retry_at.get(obstacle, 0.0)
 
     def _resolved(self, obstacle: str) -> None:
-        """Note, and say of what was waited for, that it is there."""
+        """Note that there is no such obstacle any more, and report it if there was one."""
         self.retry_at.pop(obstacle, None)
         if self.waiting.pop(obstacle, None) is not None:
             say(f"no longer waiting for {obstacle}")
@@ -293,7 +294,7 @@ class FolderWatch:
             self.table.write(self.state.results, sentences, None if last else max(RELOAD, interval))
             self._resolved(PAGE)
             self.retry_at[PAGE] = time.monotonic() + RELOAD
-        except Exception as e:
+        except Exception as e:  # fits go on without the page, which is tried again
             if self.options.once:
                 raise
             self._postpone(PAGE, e)

@@ -36,7 +36,7 @@ class ComparedFit(NamedTuple):
     name: str
     model: str
     outcome: str
-    """Of another one than CONVERGED a fit has no score."""
+    """A fit that has not converged has no score."""
     at_bound: str
     """Parameters that ended at a bound: the score is that of the model with these fixed there."""
     parameters: int
@@ -60,7 +60,7 @@ class ComparedFit(NamedTuple):
     aic_naive: float
     """χ²/s² + 2·(parameters + linear), the AIC of pairs that were independent; smaller is better."""
     told: bool
-    """Whether the data tell it from the best; False for the best itself."""
+    """Whether the data distinguish it from the best; False for the best itself."""
     best: bool
     """Whether it has the best score of those that describe the data."""
     chosen: bool
@@ -153,7 +153,7 @@ def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
 
 
 MIN_INDEPENDENT_BINS = 3
-"""Least number of independent bins whose scores have a scatter that means something."""
+"""Fewest independent bins from whose scores a standard error can be estimated."""
 _NO_SCORE = {
     True: "single bins determine its parameters, or it has none",
     False: "the variance of its parameters is unknown, or it has none",

@@ -33,9 +33,9 @@ from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.rings_and_clusters import rings_of
 
 MOST_OF_RATE = 0.5
-"""Share of a rate above which what is known of some coefficients is what is known of it."""
+"""Share of a rate above which limits of some coefficients are limits of the rate."""
 FEW_FREEDOM = 10.0
-"""Degrees of freedom below which ± is not most of an interval."""
+"""Degrees of freedom below which ± alone would understate an interval, which is then given, too."""
 Slope = Float[np.ndarray, " p"]
 """The derivatives of a number by some parameters."""
 ERRORS = ("stderr", "dof", "stderr_naive", "low_95", "high_95", *LIMITS)
@@ -45,7 +45,7 @@ _POWERS = {"stretched": "", "stretched_q": "q_exponent", "stretched_ageing": "mu
 
 
 def shown_names(names: Iterable[str], copies: bool = True) -> list[str]:
-    """Return the names worth a place in a report: no D that is half of a J; copies: D_SE, half of D0, too."""
+    """Return the names that a report lists: not D where J is its double; copies: D_SE, half of D0, too."""
     names = list(names)
     hidden = {"power_of_q", *["D"] * ("J" in names), *["D_SE"] * (not copies)}
     return [n for n in names if n not in hidden and n.partition("_q")[0] != "Gamma"]
@@ -74,7 +74,7 @@ class Quantity(NamedTuple):
     misfit: bool = False
     """Whether the model does not describe the data, for which no error and no interval allows."""
     optimum: float = np.nan
-    """Where χ² is lowest, with its standard `error`: of what has no value, not to be quoted."""
+    """Where χ² is lowest, with its standard `error`; not to be quoted where there is no value."""
     error: float = np.nan
 
     @property
@@ -113,7 +113,7 @@ class Quantity(NamedTuple):
 
     @property
     def largest(self) -> float:
-        """The size that it has at most, of 95 %."""
+        """The upper limit of its absolute value, at 95 %."""
         return abs(self.value) + float(half_width(90.0, self.dof)) * self.stderr
 
     def to_dict(self) -> dict[str, Any]:

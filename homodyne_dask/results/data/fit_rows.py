@@ -50,7 +50,7 @@ class FitRow(HandedOut):
     quantities: Mapping[str, Quantity] = field(default_factory=dict)
     """Parameters and what follows from them (`quantities_of`), with rates at the mean age."""
     findings: Findings = field(default_factory=Findings)
-    """Those that are no chance in one of all fits of the series (`without_chance`)."""
+    """Those that chance does not explain among all fits of the series (`without_chance`)."""
 
     def __repr__(self) -> str:
         return f"<fit of {self.name}: {self.outcome_words}>"
@@ -96,10 +96,11 @@ def _p_over_level(finding: Finding) -> float:
 
 
 def without_chance(rows: Sequence[FitRow], fits: int) -> list[FitRow]:
-    """Return rows with those findings that are no chance in one of so many fits of a series.
+    """Return rows with the findings that chance does not explain in so many fits of a series.
 
-    Of k fits with a misfit, so many chance gives only at a level k times higher than in one
-    (Benjamini and Hochberg 1995). A fit whose reduced χ² is far above that of the others keeps its own.
+    The level of a test is divided by the number of fits, and multiplied by the number of fits that have a
+    misfit at that level (Benjamini and Hochberg 1995). A fit whose reduced χ² is far above that of the others
+    keeps all its findings.
     """
     results = [row.result for row in rows if row.result is not None]
     tests = [[s for s in result.findings.of(*MISFIT) if "level" in s.numbers] for result in results]
@@ -113,13 +114,13 @@ def without_chance(rows: Sequence[FitRow], fits: int) -> list[FitRow]:
 
 FEWEST = 3
 SHARE, SCATTERS = 0.2, 5.0
-"""A change is said where it is more than this share of the median, and than so many robust scatters."""
+"""A change is reported above this share of the median, and above so many robust standard deviations."""
 _OF_NORMAL = 1.4826
 """Standard deviation of normal noise over its median absolute deviation."""
 
 
 def beyond_scatter(value: float, others: np.ndarray) -> float:
-    """Return by how much a number is above (or below, negative) what others scatter to; 0 if it is not."""
+    """Return how far a number is from the median of others; 0 where they scatter as far."""
     others = others[np.isfinite(others)]
     if len(others) < FEWEST or not np.isfinite(value):
         return 0.0

@@ -74,7 +74,7 @@ def format_seconds(value: float) -> str:
 
 
 def level_name(side: int) -> str:
-    """Return '4×4 means', or for 1 what fits to all data compare: the passes before the fit."""
+    """Return what the passes before a fit read: '4×4 means', or for 1 all data, to compare initial values."""
     return f"{side}×{side} means" if side > 1 else "all data from several initial values"
 
 

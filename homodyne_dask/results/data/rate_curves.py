@@ -25,7 +25,7 @@ from homodyne_dask.text import counted, joined_with_and
 Gradient = Float[np.ndarray, "p n"]
 """The derivatives of a curve by its parameters."""
 WIDEST = 1e6
-"""Standard errors: the search for c ends there."""
+"""Standard errors: the largest half width of a band that is considered."""
 _HALVINGS = 80
 
 
@@ -153,7 +153,7 @@ def has_rates(result: FitValues) -> bool:
 
 
 def _ends(result: FitValues, name: str, curve: RateCurve) -> tuple[float, float]:
-    """Return between which values a rate is: of splines, which sum to 1, the bounds of their coefficients."""
+    """Return the bounds of a rate: of splines, which sum to 1, those of their coefficients."""
     if name in result.config["splines"]:
         params = FittedParameters(result)
         splines = [params[parameter] for parameter in curve.parameters]
