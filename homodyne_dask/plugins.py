@@ -68,8 +68,8 @@ def _installed() -> tuple[tuple[EntryPoint, ...], tuple[str, ...]]:
         else:
             if points:  # of two of one name the first is imported
                 points_by_package.setdefault(_name_of(package), points)
-    each = tuple(point for points in points_by_package.values() for point in points)
-    return each, tuple(dict.fromkeys(broken))  # a folder may be searched twice
+    all_points = tuple(point for points in points_by_package.values() for point in points)
+    return all_points, tuple(dict.fromkeys(broken))  # a folder may be searched twice
 
 
 def _name_of(package: Distribution) -> str:

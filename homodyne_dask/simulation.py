@@ -126,9 +126,9 @@ def counted_c2(
     spread, total, mean = np.sqrt(contrast * modes), np.zeros((n, n)), np.zeros(n)
     step = max(1, AT_ONCE // (2 * modes * n))
     for first in range(0, pixels, step):
-        some = min(step, pixels - first)
-        field = of_pattern.standard_normal((some * 2 * modes, n), np.float32) @ root
-        intensity = 1 + spread * ((field**2).reshape(some, -1, n).mean(axis=1) - 1)
+        n_pixels = min(step, pixels - first)
+        field = of_pattern.standard_normal((n_pixels * 2 * modes, n), np.float32) @ root
+        intensity = 1 + spread * ((field**2).reshape(n_pixels, -1, n).mean(axis=1) - 1)
         photons = of_counts.poisson(counts * np.maximum(intensity, 0)).astype(np.float32)
         total += photons.T @ photons
         mean += photons.sum(axis=0)

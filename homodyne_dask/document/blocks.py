@@ -127,7 +127,7 @@ class Section:
 class Document:
     title: str
     sections: Sequence[Section]
-    more: str = ""
+    hint: str = ""
     """The last line of the short text: how to see the details."""
 
 
@@ -165,8 +165,8 @@ def as_text(document: Document, all: bool = False) -> str:
     """Return a document as text, its sections separated by empty lines; all: with its details."""
     blocks = [[document.title]] if document.title else []
     blocks += [_section(section) for section in document.sections if all or not section.detail]
-    if document.more and not all:
-        blocks.append(wrapped("", [document.more]))
+    if document.hint and not all:
+        blocks.append(wrapped("", [document.hint]))
     return "\n\n".join(printed_lines(lines) for lines in blocks if lines)
 
 

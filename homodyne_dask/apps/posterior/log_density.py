@@ -162,9 +162,11 @@ def adjustment_of(
     H = to_x.T @ reduced.hessian[np.ix_(u.free, u.free)] @ to_x
     gradient = to_x.T @ reduced.gradient[u.free]
     step = inverse_of(H) @ gradient
-    alone = len(np.unique(request.clusters)) == len(request.clusters)  # no two see one speckle
+    independent = len(np.unique(request.clusters)) == len(
+        request.clusters
+    )  # no two see one speckle
     kind, factor, dof, V = "robust", 1.0, np.inf, None
-    if request.options.weighting == SPECKLE_WEIGHTS and (alone or adjust == "none"):
+    if request.options.weighting == SPECKLE_WEIGHTS and (independent or adjust == "none"):
         note = "the likelihood uses averages and the covariance of their speckle and counting noise"
     elif adjust == "none":
         kind, width = "none", "widths correspond to the naive errors"
@@ -213,11 +215,13 @@ def _without_prior(
     covariance of the scores of the data; what is asked for is H⁻¹ S H⁻¹, in no direction below H⁻¹: where a
     prior is much narrower than the data, S is rounding.
     """
-    both = inverse_of(naive) + np.diag(weight)
+    joint_precision = inverse_of(naive) + np.diag(weight)
     root = np.linalg.cholesky(naive)
-    ratios, vectors = np.linalg.eigh(root.T @ (both @ of_fit @ both - np.diag(weight)) @ root)
+    ratios, vectors = np.linalg.eigh(
+        root.T @ (joint_precision @ of_fit @ joint_precision - np.diag(weight)) @ root
+    )
     of_data = (root @ vectors) * np.maximum(ratios, 1.0) @ (root @ vectors).T
-    inverse = inverse_of(both)
+    inverse = inverse_of(joint_precision)
     estimated = 1 - np.diag(inverse @ np.diag(weight) @ inverse) / np.diag(of_fit)
     from_data = estimated > _MIN_ESTIMATED
     return of_data, np.where(from_data, dof * np.where(from_data, estimated, 1.0) ** 2, np.inf)

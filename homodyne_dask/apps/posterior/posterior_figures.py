@@ -159,8 +159,8 @@ def _pair(axes: Axes, x: _Drawn, y: _Drawn) -> None:
 def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...]) -> list[float]:
     """Return the densities above which these shares of all lie."""
     falling = np.sort(density, axis=None)[::-1]
-    held = np.cumsum(falling) / falling.sum()
-    return [float(falling[np.searchsorted(held, share)]) for share in shares]
+    share_above = np.cumsum(falling) / falling.sum()
+    return [float(falling[np.searchsorted(share_above, share)]) for share in shares]
 
 
 def _lines(line: Callable[..., object], param: _Drawn) -> None:

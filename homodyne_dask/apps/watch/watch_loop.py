@@ -66,18 +66,18 @@ class ScanFitter:
     client: Client | None = None
     at_once: int = 1
     """Number of scans that are worked on at the same time."""
-    held: ExitStack = field(default_factory=ExitStack)
+    resources: ExitStack = field(default_factory=ExitStack)
 
     def connect(self) -> None:
         """Connect to the workers that the options choose, or start some here; ClusterError for none."""
         if self.client is None:
             workers = worker_options.workers_for_small_fits(self.config)
-            self.client, threads = self.held.enter_context(workers)
+            self.client, threads = self.resources.enter_context(workers)
             self.at_once = AHEAD * threads
 
     def close(self) -> None:
         self.client = None
-        self.held.close()
+        self.resources.close()
 
     def begin(self, source: Path, store: Path, folder: Path) -> tuple[ExitStack, StartedFit]:
         """Ingest a file, or go on with it, and begin its fit, which goes on until the stack is closed."""
@@ -96,14 +96,14 @@ class ScanFitter:
         model, (job,) = model_named(config.model), fit_jobs(config)
         job = job._replace(overwrite=True, pictures=self.pictures, nexus=self.nexus)
         workers = self.client, self.client, worker_options.workers_are_local(config)
-        held = ExitStack()
+        resources = ExitStack()
         fits = start_fits([job], [find_previous(model, job)], model, *workers)
-        return held, held.enter_context(fits)[0]
+        return resources, resources.enter_context(fits)[0]
 
 
 class InWork(NamedTuple):
     stamp: Stamp
-    held: ExitStack
+    resources: ExitStack
     fit: StartedFit
 
 
@@ -278,7 +278,7 @@ class FolderWatch:
     def _drop_work(self) -> None:
         """Give up what workers do; what they have written by then is found when it is begun again."""
         for work in self.in_work.values():
-            work.held.close()
+            work.resources.close()
         self.in_work.clear()
 
     def publish(self, last: bool = False) -> None:

@@ -126,8 +126,8 @@ def beyond_scatter(value: float, others: np.ndarray) -> float:
         return 0.0
     median = float(np.median(others))
     scatter = _OF_NORMAL * float(np.median(np.abs(others - median)))
-    away = value - median
-    return away if abs(away) > max(SHARE * abs(median), SCATTERS * scatter) else 0.0
+    distance = value - median
+    return distance if abs(distance) > max(SHARE * abs(median), SCATTERS * scatter) else 0.0
 
 
 def quantities_of(result: FitValues, age: float | None = None) -> dict[str, Quantity]:

@@ -60,7 +60,7 @@ def as_fitted(scan: Scan, result: FitValues) -> Scan:
 
 @dataclass(frozen=True)
 class FittedModel:
-    at: ModelPoint
+    point: ModelPoint
     time: Float[np.ndarray, " t"]
     """s, all frames of the store."""
     q: Float[np.ndarray, " bin"]
@@ -68,12 +68,12 @@ class FittedModel:
 
     def shape(self, bins: Bins, t1: Times, t2: Times) -> Float[np.ndarray, "b ..."]:
         """Return f of some bins at times that broadcast together; between frames f is interpolated."""
-        f_at = evaluation_of(self.at.problem.model).f_at
-        return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
+        f_at = evaluation_of(self.point.problem.model).f_at
+        return f_at(self.point, self.time, self.q[bins], self.phi[bins], t1, t2)
 
     def slopes(self, bins: Bins, t1: Times, t2: Times) -> Float[np.ndarray, "b p ..."]:
-        evaluate = evaluation_of(self.at.problem.model).f_and_derivatives_at
-        _, slopes = evaluate(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
+        evaluate = evaluation_of(self.point.problem.model).f_and_derivatives_at
+        _, slopes = evaluate(self.point, self.time, self.q[bins], self.phi[bins], t1, t2)
         return slopes
 
 
@@ -117,7 +117,7 @@ class FitView:
         return FittedModel(point, scan.time, q_or_one(scan), scan.phi)
 
     def at_angles(self, q: float, phi: Vector) -> FittedModel:
-        return FittedModel(self.model.at, self.scan.time, np.full(len(phi), q), phi)
+        return FittedModel(self.model.point, self.scan.time, np.full(len(phi), q), phi)
 
     def c2(self, bin: int, t1: Times, t2: Times) -> Float[np.ndarray, "..."]:
         table = self.result.scaling

@@ -96,7 +96,7 @@ ERRORS = {
 def rates_in(view: FitView) -> xarray.Dataset:
     """Return the rates of a fit over `t` [s], the selected frames; OptionError for a model without any."""
     result, scan = view.result, view.scan
-    rates = evaluation_of(view.model.at.problem.model).rates
+    rates = evaluation_of(view.model.point.problem.model).rates
     if rates is None:
         raise OptionError(f"{result.config['model']} has no rates of the age")
     covariance_name, covariance = "robust", result.covariance
@@ -106,7 +106,7 @@ def rates_in(view: FitView) -> xarray.Dataset:
     elif result.parameters.attrs["method"] == SPECKLE:
         covariance_name = SPECKLE
     columns, t, unknown_q = dict[str, Any](), scan.time[:0], np.isnan(scan.q).any()
-    for name, curve in rates(view.model.at, scan.time, scan.frames).items():
+    for name, curve in rates(view.model.point, scan.time, scan.frames).items():
         t, (unit, words) = curve.time, CURVES[name]
         unit = UNITS_OF_UNKNOWN_Q.get(name, unit) if unknown_q else unit
         band, about = _band(result, name, curve, covariance)

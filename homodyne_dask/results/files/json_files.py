@@ -175,7 +175,7 @@ def _series_summary(series: SeriesValues) -> dict[str, Any]:
         values["global_fit"] = series.global_fit
     values |= {"agreement": series.agreement, "powers_of_q": series.powers_of_q}
     if series.repeats:
-        values["repeats"] = {place: again.agreement for place, again in series.repeats.items()}
+        values["repeats"] = {place: repeats.agreement for place, repeats in series.repeats.items()}
     if series.over != "q" and (rings := series.over_q):
         keys = ("powers_of_q", "agreement")
         values["over_q"] = {place: {k: getattr(s, k) for k in keys} for place, s in rings.items()}

@@ -57,13 +57,13 @@ class FolderInUse(OptionError):  # noqa: N818 - an OptionError that passes by it
     """Another fit is writing a folder."""
 
 
-def default_folder(store: AnyPath, over: str | None = None, alone: bool = True) -> Path:
+def default_folder(store: AnyPath, over: str | None = None, single: bool = True) -> Path:
     """Return the default folder of the result of a store: A0123_c2.zarr → A0123_fit, beside it.
 
-    That of a store by URL is in the working folder. over: q or age, for parts: A0123_fit_q; not alone, but of
+    That of a store by URL is in the working folder. over: q or age, for parts: A0123_fit_q. single: False for
     several stores: fit_temperature.
     """
-    name = store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit" if alone else "fit"
+    name = store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit" if single else "fit"
     parent = store.parent if isinstance(store, Path) else Path()
     return parent / (f"{name}_{over}" if over else name)
 
