@@ -69,9 +69,7 @@ def read_only(value: Any) -> Any:
     """
     if isinstance(value, np.ndarray):
         value.flags.writeable = False
-    elif type(value).__module__.startswith(
-        "xarray."
-    ):  # by name: events are made where it is not loaded
+    elif type(value).__module__.startswith("xarray."):  # by name: it need not be loaded
         _freeze_columns(value)
     elif isinstance(value, dict):
         return ReadOnlyDict({name: read_only(item) for name, item in value.items()})

@@ -124,7 +124,7 @@ def _variable_named_in(message: str) -> str | None:
     # JAX calls its flags as the variables, in small letters
     names = set(_VARIABLE.findall(message.upper()))
     for name, value in os.environ.items():
-        # of other programs, a value may stand in a message by chance
+        # the value of another program's variable may stand in a message by chance
         is_quoted = name.startswith(_OF_LIBRARIES) and value and repr(value) in message
         if is_quoted or name in names:
             return name

@@ -64,11 +64,11 @@ NOWHERE = Use(0)
 
 
 def option(
-    default: Any, section: str = "", example: str = "", use: Use = NOWHERE, **more: Any
+    default: Any, section: str = "", example: str = "", use: Use = NOWHERE, **details: Any
 ) -> Any:
     """Return a field of `Options`, whose docstring is its help; default: ... for one that has to be given."""
     about = {"section": section, "example": example, "use": use}
-    return Field(default, json_schema_extra=about | more)
+    return Field(default, json_schema_extra=about | details)
 
 
 @dataclass(frozen=True)

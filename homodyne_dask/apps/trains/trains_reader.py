@@ -49,10 +49,14 @@ def open_trains(path: Path, options: IngestOptions) -> Source | None:
         time = hdf5.numbers(file, f"{GROUP}/t")  # of the pulses, or one less, of the lags
         time = np.append(0.0, time) if len(time) == n_frames - 1 else time - time[0]
         pictures = _pictures(file, n_trains, n_frames)
-    groups, (first, end) = _groups_of(trains), trains
+    first, end = trains
+    number = end - first
+    # of fewer than 16 trains one group, else 8 to 20
+    scans = int(np.clip(number // TRAINS_PER_SCAN, *SCANS)) if number >= 2 * SCANS[0] else 1
+    groups = list(pairwise(np.linspace(*trains, scans + 1).round().astype(int).tolist()))
     means = "mean" if len(groups) == 1 else f"{len(groups)} scans, each the mean of a group,"
     notes = [
-        f"{means} of {end - first} of {n_trains} trains, {first} to {end - 1}",
+        f"{means} of {number} of {n_trains} trains, {first} to {end - 1}",
         f"{GROUP}/q is assumed to be in 1/nm and was converted to 1/Å",
     ]
     if options.phi is None:
@@ -72,8 +76,8 @@ def open_trains(path: Path, options: IngestOptions) -> Source | None:
     )
     if len(groups) == 1:
         return source
-    scans = [replace(source, reader=partial(read_trains, trains=group)) for group in groups]
-    return joined(scans, [f"trains {first} to {end - 1}" for first, end in groups])
+    sources = [replace(source, reader=partial(read_trains, trains=group)) for group in groups]
+    return joined(sources, [f"trains {first} to {end - 1}" for first, end in groups])
 
 
 def _selected_trains(options: IngestOptions, n_trains: int, file_name: str) -> Trains:
@@ -84,13 +88,6 @@ def _selected_trains(options: IngestOptions, n_trains: int, file_name: str) -> T
             f"from 0, and the one after the last, such as 0:{n_trains}"
         )
     return first, end
-
-
-def _groups_of(trains: Trains) -> list[Trains]:
-    number = trains[1] - trains[0]
-    # of fewer than 16 trains one group, else 8 to 20
-    scans = int(np.clip(number // TRAINS_PER_SCAN, *SCANS)) if number >= 2 * SCANS[0] else 1
-    return list(pairwise(np.linspace(*trains, scans + 1).round().astype(int).tolist()))
 
 
 def _pictures(file: h5py.File, n_trains: int, n_frames: int) -> Pictures:

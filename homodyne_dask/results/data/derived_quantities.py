@@ -416,7 +416,7 @@ def _limited(
 def _is_lost(result: FitValues, parameters: Sequence[str]) -> bool:
     quantities = fitted_quantities(result)
     without_value = {name for name in parameters if np.isnan(quantities[name].value)}
-    # a finding about several names a combination of them, and others of it may still be determined
+    # a finding about several parameters is about a combination of them; others may be determined
     undetermined = {finding.about[0] for finding in result.findings if len(finding.about) == 1}
     return result.outcome is Outcome.NO_DECAY or bool(without_value & undetermined)
 
