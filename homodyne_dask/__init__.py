@@ -82,8 +82,8 @@ def _imported(module: str, name: str) -> ModuleType:
             raise
         from homodyne_dask.errors import PackageError  # lazy: nothing loads with the package
 
-        what = f"{__name__}.{name} needs the application {application}, which is not installed"
-        raise PackageError(what) from e
+        sentence = f"{__name__}.{name} needs the application {application}, which is not installed"
+        raise PackageError(sentence) from e
 
 
 def __dir__() -> list[str]:

@@ -98,25 +98,7 @@ def ingest(
             f"dt = {dt} and frame_time = {frame_time} have the same meaning: give only one of them"
         )
     frame_time = dt if frame_time is None else frame_time
-    files = (str, PathLike, UrlPath)
-    several = isinstance(source, list | tuple) and all(isinstance(file, files) for file in source)
-    if isinstance(source, files) or several:
-        for name, value in (("counts", counts), ("pixels", pixels)):
-            if value is not None:
-                raise OptionError(
-                    f"{name} applies to arrays only: a file contains its own (an .npz file under that name)"
-                )
-        opened: AbstractContextManager[Any] = nullcontext(source)
-    else:
-        if store is None:
-            raise OptionError(
-                "store is missing, and an array has no file name: give the folder to write, such as "
-                "A0123_c2.zarr"
-            )
-        target = any_path("store", store)  # the file is on the disk of its store
-        beside = None if isinstance(target, UrlPath) else target
-        opened = data.saved_arrays(source, beside, counts=counts, pixels=pixels)
-    with workers, opened as path:
+    with workers, _files_of(source, store, counts, pixels) as path:
         return data.ingest(
             path, store, q=q, phi=phi, frame_time=frame_time, sigma=sigma, time_offset=time_offset,
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
@@ -125,6 +107,30 @@ def ingest(
             column_is=column_is, average=average, keep=keep, keep_copies=keep_copies,
             keep_outliers=keep_outliers,
         )  # fmt: skip
+
+
+def _files_of(
+    source: Any, store: str | AnyPath | None, counts: Any, pixels: Any
+) -> AbstractContextManager[Any]:
+    """Return a context of the source as files: those it names, or one of an array, removed at the end."""
+    files = (str, PathLike, UrlPath)
+    several = isinstance(source, list | tuple) and all(isinstance(file, files) for file in source)
+    if isinstance(source, files) or several:
+        for name, value in (("counts", counts), ("pixels", pixels)):
+            if value is not None:
+                raise OptionError(
+                    f"{name} applies to arrays only: a file contains its own (an .npz file under that name)"
+                )
+        return nullcontext(source)
+    if store is None:
+        raise OptionError(
+            "store is missing, and an array has no file name: give the folder to write, such as "
+            "A0123_c2.zarr"
+        )
+    target = any_path("store", store)
+    # on the disk of its store: that of temporary files may be too small for the array
+    folder = None if isinstance(target, UrlPath) else target
+    return data.saved_arrays(source, folder, counts=counts, pixels=pixels)
 
 
 def tables_read(paths: Sequence[AnyPath], overwrite: bool) -> list[AnyPath]:
@@ -166,12 +172,14 @@ def read_g2(
     >>> hd.read_g2("B0002_g2.csv").q
     array([0.005])
     """
-    first = source if isinstance(source, str | PathLike) else next(iter(source), "")
-    dataset = data.g2_dataset(path_of("source", first))
+    file = source if isinstance(source, str | PathLike) else next(iter(source), "")
+    file = path_of("source", file)
+    dataset = data.g2_dataset(file)
     options: dict[str, Any] = {"q": q, "phi": phi, "dt": dt, "sigma": sigma, "gap": gap}
     options |= {"column_is": column_is}
     if store is None and dataset is not None:
-        store = store_beside(path_of("source", first), "g2")
+        # A0123_c2.zarr is that of the two-time data in the same file
+        store = store_beside(file, "g2")
     deadline = time.monotonic() + MOST_WAIT
     while True:
         try:

@@ -23,9 +23,9 @@ class HomodyneDaskError(Exception):
     """Base class of errors that the user can correct; commands print the message and exit with status 2."""
 
     def __str__(self) -> str:
-        parts = self.on_command_line.split("`")
-        parts[::2] = [_OPTION.sub(_as_argument, piece) for piece in parts[::2]]
-        return "`".join(parts)
+        pieces = self.on_command_line.split("`")
+        pieces[::2] = [_OPTION.sub(_as_argument, piece) for piece in pieces[::2]]
+        return "`".join(pieces)
 
     @property
     def on_command_line(self) -> str:
@@ -91,25 +91,25 @@ class PackageError(HomodyneDaskError):
     """A package of an extra is not installed."""
 
 
-def require_package(what: str, package: str, extra: str) -> None:
+def require_package(feature: str, package: str, extra: str) -> None:
     """Import a package of an extra for what needs it; raises PackageError where it is not installed."""
     try:
         import_module(package)
     except ModuleNotFoundError as e:
         if e.name != package:
             raise
-        raise _missing(what, package, extra) from e
+        raise _missing(feature, package, extra) from e
 
 
-def load_ahead(what: str, package: str, extra: str) -> None:
+def load_ahead(feature: str, package: str, extra: str) -> None:
     """Begin to import a package of an extra, while others work; PackageError if it is not installed."""
     if find_spec(package) is None:
-        raise _missing(what, package, extra)
+        raise _missing(feature, package, extra)
     Thread(target=import_module, args=(package,), daemon=True).start()
 
 
-def _missing(what: str, package: str, extra: str) -> PackageError:
-    return PackageError(f'{what} needs {package}: pip install "homodyne-dask[{extra}]"')
+def _missing(feature: str, package: str, extra: str) -> PackageError:
+    return PackageError(f'{feature} needs {package}: pip install "homodyne-dask[{extra}]"')
 
 
 def shown(value: Any) -> str:
@@ -121,28 +121,28 @@ def shown(value: Any) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
-def require_type(what: str, value: Any, types: Any, form: str) -> None:
+def require_type(name: str, value: Any, types: Any, form: str) -> None:
     """Raise OptionError for a value of other types (as of isinstance); form: what to give, in words.
 
     A truth value counts as one only, not as a number.
     """
     if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
-        raise OptionError(f"{what} = {shown(value)} cannot be used: give {form}")
+        raise OptionError(f"{name} = {shown(value)} cannot be used: give {form}")
 
 
-def require_count(what: str, value: Any, least: int | None = None) -> None:
+def require_count(name: str, value: Any, least: int | None = None) -> None:
     """Raise OptionError for what is no whole number of at least `least`; by default of 1, or None."""
     if value is not None or least is not None:
         least = 1 if least is None else least
         form = f"a whole number of at least {least}"
-        require_type(what, value, Integral, form)
+        require_type(name, value, Integral, form)
         if value is not None and value < least:
-            raise OptionError(f"{what} = {shown(value)} cannot be used: give {form}")
+            raise OptionError(f"{name} = {shown(value)} cannot be used: give {form}")
 
 
-def require_function(what: str, value: Any, needed: bool = False) -> None:
+def require_function(name: str, value: Any, needed: bool = False) -> None:
     if not callable(value) and (needed or value is not None):
-        raise OptionError(f"{what} = {shown(value)} cannot be used: give a function")
+        raise OptionError(f"{name} = {shown(value)} cannot be used: give a function")
 
 
 def why_unreadable(error: BaseException) -> str:

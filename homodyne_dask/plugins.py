@@ -26,11 +26,11 @@ DISTRIBUTION = "homodyne-dask"
 
 
 class PackageWarning(UserWarning):
-    """What an installed package offers by an entry point, or what was given, is not used and passed over."""
+    """What an installed package or a user offers cannot be used and is passed over."""
 
 
 class EntryPointError(OptionError):
-    """The same, of what was asked for."""
+    """A plugin that was asked for cannot be used."""
 
 
 @cache
@@ -68,19 +68,19 @@ def _installed() -> tuple[tuple[EntryPoint, ...], tuple[str, ...]]:
         else:
             if points:  # of two of one name the first is imported
                 points_by_package.setdefault(_name_of(package), points)
-    each = tuple(point for points in points_by_package.values() for point in points)
-    return each, tuple(dict.fromkeys(broken))  # a folder may be searched twice
+    all_points = tuple(point for points in points_by_package.values() for point in points)
+    return all_points, tuple(dict.fromkeys(broken))  # a folder may be searched twice
 
 
 def _name_of(package: Distribution) -> str:
     return _metadata_of(package, "Name") or in_line(f"in {package.locate_file('')}")
 
 
-def loaded(point: EntryPoint, fits: Callable[[Any], bool], what: str) -> Any:
+def loaded(point: EntryPoint, fits: Callable[[Any], bool], form: str) -> Any:
     with package_errors(point):
         plugin = point.load()
     if not fits(plugin):
-        raise unusable(point, f"it is not {what}")
+        raise unusable(point, f"it is not {form}")
     return plugin
 
 
@@ -91,7 +91,7 @@ def package_errors(point: EntryPoint, *passed: type[Exception]) -> Iterator[None
         yield
     except (KeyboardInterrupt, EntryPointError, *passed):
         raise
-    except BaseException as e:
+    except BaseException as e:  # of code that is not ours; a package may even call sys.exit
         raise unusable(point, f"{type(e).__name__}: {e}".removesuffix(": ")) from e
 
 
@@ -110,10 +110,10 @@ def warn_of(sentence: str) -> None:
     warnings.warn(sentence, PackageWarning, stacklevel=2)
 
 
-def unusable(point: EntryPoint, why: str) -> EntryPointError:
-    kind = point.group.rpartition(".")[2].removesuffix("s")
+def unusable(point: EntryPoint, reason: str) -> EntryPointError:
+    group = point.group.rpartition(".")[2].removesuffix("s")
     return EntryPointError(
-        f"the {kind} {point.name!r} ({point.value}) cannot be used ({one_line(why)}): repair or "
+        f"the {group} {point.name!r} ({point.value}) cannot be used ({one_line(reason)}): repair or "
         f"remove the package {metadata_of(point, 'Name') or point.value.partition(':')[0]}"
     )
 
@@ -140,18 +140,18 @@ def applications_in(group: str) -> tuple[EntryPoint, ...]:
     return tuple(point for point in points if point.group == group)
 
 
-def application(name: str, what: str) -> Any:
+def application(name: str, feature: str) -> Any:
     """Return a function that an application registers; PackageError, which begins with `what`, without it."""
     for point in applications_in("homodyne_dask.applications"):
         if point.name == name:
-            return load_application(point, what)
-    raise PackageError(f"{what} needs the application {name!r}, which is not installed")
+            return load_application(point, feature)
+    raise PackageError(f"{feature} needs the application {name!r}, which is not installed")
 
 
-def load_application(point: EntryPoint, what: str) -> Any:
+def load_application(point: EntryPoint, need: str) -> Any:
     folder = ".".join(point.module.split(".")[:3])
     try:
         import_module(folder)
     except ModuleNotFoundError as e:
-        raise PackageError(f"{what} needs the application {folder}, which is not installed") from e
+        raise PackageError(f"{need} needs the application {folder}, which is not installed") from e
     return point.load()

@@ -1,4 +1,4 @@
-"""Values that are handed out: who has them cannot change what a fit goes on with, or what it wrote."""
+"""Read-only values: through what results and events hand out, nobody changes what a fit uses or wrote."""
 
 from collections.abc import Callable
 from dataclasses import is_dataclass
@@ -11,7 +11,7 @@ import numpy as np
 class _Refusing:
     """A dictionary or list that refuses changes; copies of it are plain ones."""
 
-    def _refuse(self, *_given: Any, **_named: Any) -> NoReturn:
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("results, events and stores are read-only: change a copy, or make it anew")
 
     __setitem__ = __delitem__ = __ior__ = __iadd__ = __imul__ = _refuse
@@ -55,18 +55,22 @@ def make_read_only(values: Any) -> None:
     vars(values).update({name: read_only(value) for name, value in vars(values).items()})
 
 
+def _freeze_columns(table: Any) -> None:
+    for node in getattr(table, "subtree", (table,)):
+        columns = node.variables if hasattr(node, "variables") else {"": node.variable}
+        for column in columns.values():
+            read_only(column.data)
+
+
 def read_only(value: Any) -> Any:
     """Return a value that refuses changes, as do the fields of dataclasses and items of collections in it.
 
-    Dictionaries and lists are others than those given; arrays, also those of tables, are the same.
+    Dictionaries and lists are copied; arrays, also those of tables, are made read-only in place.
     """
     if isinstance(value, np.ndarray):
         value.flags.writeable = False
-    elif type(value).__module__.startswith("xarray."):
-        for node in getattr(value, "subtree", (value,)):
-            columns = node.variables if hasattr(node, "variables") else {"": node.variable}
-            for column in columns.values():
-                read_only(column.data)
+    elif type(value).__module__.startswith("xarray."):  # by name: it need not be loaded
+        _freeze_columns(value)
     elif isinstance(value, dict):
         return ReadOnlyDict({name: read_only(item) for name, item in value.items()})
     elif isinstance(value, list):

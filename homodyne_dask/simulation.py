@@ -62,7 +62,7 @@ def simulate(
     """
     file = path_of("path", path)
     require_known(scenario, data.SCENARIOS, f"scenario {shown(scenario)} is unknown")
-    made = data.SCENARIOS[scenario]
+    case = data.SCENARIOS[scenario]
     require_count("angles", angles)
     require_count("frames", frames, MIN_FRAMES)
     require_count("rings", rings)
@@ -72,17 +72,17 @@ def simulate(
     require_known(noise, data.NOISE, f"noise {shown(noise)} is unknown")
     photons = PHOTON_ARRAYS * 4 * data.COUNTED_PIXELS * frames * (noise == "speckle")
     require_memory("a simulation", JAX_BYTES + ARRAYS * 8 * frames**2 + photons)
-    made = made.over(frames)
-    phi, time = np.tile(data.angles(angles), rings), made.frame_time * np.arange(frames)
-    q = made.q * np.repeat(np.geomspace(0.5, 2, rings) if rings > 1 else 1.0, angles)
-    contrast, offset = made.contrasts(phi), made.offsets(phi)
-    truth = partial(point_of_scenario, made, time, shear_convention)
+    case = case.over(frames)
+    phi, time = np.tile(data.angles(angles), rings), case.frame_time * np.arange(frames)
+    q = case.q * np.repeat(np.geomspace(0.5, 2, rings) if rings > 1 else 1.0, angles)
+    contrast, offset = case.contrasts(phi), case.offsets(phi)
+    truth = partial(point_of_scenario, case, time, shear_convention)
 
     def c2_of_bin(k: int) -> np.ndarray:
         bin = slice(k, k + 1)
-        if made.model in MODELS:
+        if case.model in MODELS:
             return predict(
-                MODELS[made.model], made.parameters, time, q=q[bin], phi=phi[bin], gap=made.gap,
+                MODELS[case.model], case.parameters, time, q=q[bin], phi=phi[bin], gap=case.gap,
                 contrast=contrast[bin], offset=offset[bin], convention=shear_convention.value,
             )[0]  # fmt: skip
         return c2_of_point(truth(), time, q[bin], phi[bin], contrast[bin], offset[bin])[0]
@@ -95,21 +95,21 @@ def simulate(
     photons_of = {"counted": counted, "n_pixels": data.COUNTED_PIXELS} if noise == "speckle" else {}
     data.simulate(
         file, c2_of_bin, layout=layout, q=q, phi=phi, contrast=contrast, n_frames=frames,
-        frame_time=made.frame_time, seed=seed, truth=made.truth(phi, shear_convention.value),
+        frame_time=case.frame_time, seed=seed, truth=case.truth(phi, shear_convention.value),
         overwrite=overwrite, **photons_of,
     )  # fmt: skip
-    return made
+    return case
 
 
 def point_of_scenario(
-    made: data.Scenario, time: Float[np.ndarray, " n"], convention: Convention
+    case: data.Scenario, time: Float[np.ndarray, " n"], convention: Convention
 ) -> TransportPoint:
     """Return the integrals of the rates of a simulated scan at its frames [s]."""
     t = positive_times(time, frame_spacing(time, convention))
-    rates = true_rates(made.model, made.parameters, t, convention)
+    rates = true_rates(case.model, case.parameters, t, convention)
     assert rates is not None  # as the scenarios have them
-    problem = Problem(LAMINAR_FLOW if "gamma_dot" in rates else STATIC, convention, made.gap)
-    return point_of_rates(problem, rates, made.parameters.get(DIRECTION, 0.0), time)
+    problem = Problem(LAMINAR_FLOW if "gamma_dot" in rates else STATIC, convention, case.gap)
+    return point_of_rates(problem, rates, case.parameters.get(DIRECTION, 0.0), time)
 
 
 def counted_c2(
@@ -126,9 +126,9 @@ def counted_c2(
     spread, total, mean = np.sqrt(contrast * modes), np.zeros((n, n)), np.zeros(n)
     step = max(1, AT_ONCE // (2 * modes * n))
     for first in range(0, pixels, step):
-        some = min(step, pixels - first)
-        field = of_pattern.standard_normal((some * 2 * modes, n), np.float32) @ root
-        intensity = 1 + spread * ((field**2).reshape(some, -1, n).mean(axis=1) - 1)
+        n_pixels = min(step, pixels - first)
+        field = of_pattern.standard_normal((n_pixels * 2 * modes, n), np.float32) @ root
+        intensity = 1 + spread * ((field**2).reshape(n_pixels, -1, n).mean(axis=1) - 1)
         photons = of_counts.poisson(counts * np.maximum(intensity, 0)).astype(np.float32)
         total += photons.T @ photons
         mean += photons.sum(axis=0)

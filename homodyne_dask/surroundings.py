@@ -59,14 +59,15 @@ def room_for_threads(least: int = 40) -> Check:
     user, _ = resource.getrlimit(resource.RLIMIT_NPROC)  # it does not bind root
     limits = [(user, "ulimit -u")] * (user != resource.RLIM_INFINITY and os.geteuid() != 0)
     files = (system_text(folder / "pids.max").strip() for folder, _ in cgroups("pids"))
-    limits += [(int(most), "the limit of the container or job") for most in files if most.isdigit()]
-    (most, what), needed = min(limits, default=(sys.maxsize, "")), least + 8 * jax_threads()
-    advice = f"{needed} are needed: raise {what}, or set NPROC=1 OPENBLAS_NUM_THREADS=1"
-    return Check("threads", f"at most {most}" if limits else "no limit", advice * (most < needed))
+    limits += [(int(text), "the limit of the container or job") for text in files if text.isdigit()]
+    limit, source = min(limits, default=(sys.maxsize, ""))
+    needed = least + 8 * jax_threads()
+    advice = f"{needed} are needed: raise {source}, or set NPROC=1 OPENBLAS_NUM_THREADS=1"
+    return Check("threads", f"at most {limit}" if limits else "no limit", advice * (limit < needed))
 
 
-def last_words(said: str) -> str:
+def last_words(output: str) -> str:
     """Return the first cause in what a process wrote: the end of a traceback, or what XLA says."""
-    causes = re.findall(r"^(?:[\w.]*(?:Error|Exception|Interrupt)\b|F\d{4} ).*", said, re.M)
-    causes += [*said.strip().splitlines()[-1:], "it ended without a word"]
+    causes = re.findall(r"^(?:[\w.]*(?:Error|Exception|Interrupt)\b|F\d{4} ).*", output, re.M)
+    causes += [*output.strip().splitlines()[-1:], "it ended without a word"]
     return re.sub(r"^F\d{4} .*?\] ", "", causes[0].strip())

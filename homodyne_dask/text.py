@@ -24,8 +24,8 @@ def abridged(text: str) -> str:
     lines = text.splitlines()
     if len(lines) <= MAX_LINES:
         return text
-    rest = f"... {len(lines) - MAX_LINES + 1} more lines: print the object to see all"
-    return "\n".join([*lines[: MAX_LINES - 1], rest])
+    last_line = f"... {len(lines) - MAX_LINES + 1} more lines: print the object to see all"
+    return "\n".join([*lines[: MAX_LINES - 1], last_line])
 
 
 def aligned_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
@@ -46,19 +46,19 @@ def wrapped(head: str, sentences: Sequence[str]) -> list[str]:
     return [line for lines in paragraphs for line in lines or [head.rstrip()]]
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """Return '1 frame', '3 frames', '12,000 frames'."""
-    return f"{number:,} {what}{'s' * int(number != 1)}"
+    return f"{number:,} {noun}{'s' * int(number != 1)}"
 
 
-def shown_ranges(ranges: Sequence[Sequence[int]], more: str = "more") -> str:
+def shown_ranges(ranges: Sequence[Sequence[int]], noun: str = "more") -> str:
     """Return ranges (first, after the last) as '51 to 60, 99', the first dozen of them."""
-    return some_of([f"{a} to {b - 1}" if b - a > 1 else str(a) for a, b in ranges], 12, more)
+    return some_of([f"{a} to {b - 1}" if b - a > 1 else str(a) for a, b in ranges], 12, noun)
 
 
-def some_of(words: Sequence[str], most: int, more: str = "more") -> str:
+def some_of(words: Sequence[str], most: int, noun: str = "more") -> str:
     """Return the first words of a list, and how many follow: 'D0, alpha and 3 more'."""
-    return ", ".join(words[:most]) + f" and {len(words) - most} {more}" * (len(words) > most)
+    return ", ".join(words[:most]) + f" and {len(words) - most} {noun}" * (len(words) > most)
 
 
 def with_unit(text: str, unit: str) -> str:

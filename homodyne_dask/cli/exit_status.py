@@ -27,7 +27,7 @@ USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 LEAST_ADDRESSES = 450_000_000
 """Bytes of address space below which libraries end the process as they are loaded."""
 LEAST_THREADS = 8
-"""Threads beside those of each core, for the same."""
+"""Threads, beside those of each core, below which the same happens."""
 MOST_SAID = 300
 """Letters of what a library says, where the cause is named."""
 MEMORY_ERRORS = ("RESOURCE_EXHAUSTED", "Cannot allocate memory", "failed to map segment")
@@ -67,18 +67,18 @@ def error_sentence(
         room = room_for_threads()
         if room.advice:
             return f"no more processes or threads can be started here ({room.value}): {room.advice}{then}"
-        said = one_line(str(error)) or type(error).__name__
+        message = one_line(str(error)) or type(error).__name__
         return (
-            f"the memory available to this process is used up ({said}): free memory, or raise the limit "
+            f"the memory available to this process is used up ({message}): free memory, or raise the limit "
             f"(of the job or of ulimit -v){then}"
         )
     if isinstance(error, USER_ERRORS):
         return one_line(_user_error_sentence(error, then))
-    said = f"{type(error).__name__}: {one_line(str(error))}"
+    message = f"{type(error).__name__}: {one_line(str(error))}"
     if outside := blamed(error):
-        return outside if said in outside else f"{outside} ({said[:MOST_SAID]})"
+        return outside if message in outside else f"{outside} ({message[:MOST_SAID]})"
     return (
-        f"this is a bug in homodyne-dask ({said}): run the command "
+        f"this is a bug in homodyne-dask ({message}): run the command "
         f"again with --debug and report the traceback"
     )
 
@@ -109,19 +109,26 @@ def is_out_of_memory(error: BaseException) -> bool:
 def blamed(error: BaseException) -> str:
     """Return what outside the program an error comes from, and the remedy, as a phrase; '' for nothing."""
     chain = [error]
+    # errors may be each other's context: without the second condition this has no end
     while (cause := chain[-1].__cause__ or chain[-1].__context__) and cause not in chain:
         chain.append(cause)
-    text = one_line(" ".join(map(str, chain)))
-    # JAX calls its flags as the variables, in small letters
-    names = set(_VARIABLE.findall(text.upper()))
-    for name, value in os.environ.items():
-        quoted = name.startswith(_OF_LIBRARIES) and value and repr(value) in text
-        if quoted or name in names:
-            return f"the environment sets {name}={shown(value)}: correct or unset it"
+    if variable := _variable_named_in(one_line(" ".join(map(str, chain)))):
+        return f"the environment sets {variable}={shown(os.environ[variable])}: correct or unset it"
     frames = (frame for e in chain for frame in traceback.extract_tb(e.__traceback__))
     if any("importlib/metadata" in frame.filename for frame in frames):  # others read them, too
         return ": repair or remove it; ".join([*broken_packages(), ""]).removesuffix("; ")
     return ""
+
+
+def _variable_named_in(message: str) -> str | None:
+    # JAX calls its flags as the variables, in small letters
+    names = set(_VARIABLE.findall(message.upper()))
+    for name, value in os.environ.items():
+        # the value of another program's variable may stand in a message by chance
+        is_quoted = name.startswith(_OF_LIBRARIES) and value and repr(value) in message
+        if is_quoted or name in names:
+            return name
+    return None
 
 
 def _user_error_sentence(
@@ -138,17 +145,19 @@ def _user_error_sentence(
         return error.format_message()
     if isinstance(error, HomodyneDaskError):
         return error.on_command_line
-    where = in_line(str(error.filename or "a file"))
+    file = in_line(str(error.filename or "a file"))
     if error.errno not in DISK_FULL:
-        return f"{where}: {error.strerror or error}; check the path, its permissions and the free space"
-    return f"{where} cannot be written: {no_room(error, Path(error.filename or 'a file'))}{then}"
+        return (
+            f"{file}: {error.strerror or error}; check the path, its permissions and the free space"
+        )
+    return f"{file} cannot be written: {no_room(error, Path(error.filename or 'a file'))}{then}"
 
 
 @contextmanager
 def messages(debug: bool, verbose: bool) -> Iterator[None]:
     """Show the warnings of libraries with `debug` only, and their logs with `debug` or `verbose` only."""
-    with ExitStack() as before, warnings.catch_warnings():
-        before.callback(logging.disable, logging.root.manager.disable)
+    with ExitStack() as restored, warnings.catch_warnings():
+        restored.callback(logging.disable, logging.root.manager.disable)
         if debug or verbose:
             form = "%(asctime)s %(name)s %(levelname)s: %(message)s"
             logging.basicConfig(level=logging.INFO, format=form)
@@ -168,8 +177,8 @@ def sigterm_interrupts() -> Iterator[None]:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with ExitStack() as before:
+    with ExitStack() as restored:
         if threading.current_thread() is threading.main_thread():
             handler = signal.signal(signal.SIGTERM, interrupt)
-            before.callback(signal.signal, signal.SIGTERM, handler)
+            restored.callback(signal.signal, signal.SIGTERM, handler)
         yield

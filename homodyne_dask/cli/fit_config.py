@@ -225,31 +225,35 @@ def read_config(
     Paths in the file are relative to the file, and what it has written is below its folder: results
     of data elsewhere lie beside the file.
     """
-    where = Path(path)
-    read = read_yaml(where, f"`homodyne-dask config {where}` writes a template")
-    if not isinstance(read, dict):
+    file = Path(path)
+    content = read_yaml(file, f"`homodyne-dask config {file}` writes a template")
+    if not isinstance(content, dict):
         raise OptionError(
-            f"{where} does not consist of keys with values: `homodyne-dask config -` prints a template"
+            f"{file} does not consist of keys with values: `homodyne-dask config -` prints a template"
         )
-    values: dict[str, Any] = {str(key): v for key, v in read.items() if v is not None}
+    values: dict[str, Any] = {str(key): v for key, v in content.items() if v is not None}
     values |= {} if data is None else {"data": list(data)}
     try:
         config = FitConfig(**values)
     except OptionError as e:
-        raise OptionError(f"{where}: {e}") from None
-    _stay_below(where, config)
+        raise OptionError(f"{file}: {e}") from None
+    _stay_below(file, config)
+    in_file = _with_paths_from(file.parent, config)
+    values = in_file | dict(options or {})
+    for name in {"contrast", "offset"} & values.keys():  # bounds and prior are given each by itself
+        of_file, of_both = in_file.get(name), getattr(FitConfig(**values), name)
+        if isinstance(of_file, dict) and isinstance(of_both, dict):
+            values[name] = of_file | of_both
+    return _with_output_below(file.parent, FitConfig(**values))
+
+
+def _with_paths_from(folder: Path, config: FitConfig) -> dict[str, Any]:
     in_file = {name: getattr(config, name) for name in config.model_fields_set}
     for name in in_file.keys() & _RELATIVE:
         value = in_file[name]
         if isinstance(value, str | Path) and (name, value) != ("key", "none"):
-            in_file[name] = type(value)(where.parent / value)
-    in_file["data"] = [where.parent / store for store in config.data]
-    values = in_file | dict(options or {})
-    for name in {"contrast", "offset"} & values.keys():  # bounds and prior are given each by itself
-        before, now = in_file.get(name), getattr(FitConfig(**values), name)
-        if isinstance(before, dict) and isinstance(now, dict):
-            values[name] = before | now
-    return _with_output_below(where.parent, FitConfig(**values))
+            in_file[name] = type(value)(folder / value)
+    return in_file | {"data": [folder / store for store in config.data]}
 
 
 def _stay_below(file: Path, config: FitConfig) -> None:
@@ -267,11 +271,11 @@ def _stay_below(file: Path, config: FitConfig) -> None:
 def _with_output_below(folder: Path, config: FitConfig) -> FitConfig:
     from homodyne_dask.results.files.result_folder import default_folder  # lazy: it loads xarray
 
-    beside = [default_folder(store, config.over) for store in config.data]
-    inside = [path.resolve().is_relative_to(folder.resolve()) for path in beside]
+    outputs = [default_folder(store, config.over) for store in config.data]
+    inside = [path.resolve().is_relative_to(folder.resolve()) for path in outputs]
     if config.output is not None or all(inside):
         return config
-    return config.replaced(output=folder / beside[0].name if len(beside) == 1 else folder)
+    return config.replaced(output=folder / outputs[0].name if len(outputs) == 1 else folder)
 
 
 def template() -> str:

@@ -42,8 +42,8 @@ def require_one_fit(folder: Path) -> None:
 
     fits = [] if (folder / SUMMARY).is_file() else fits_in(folder)
     if fits:
-        some = ", ".join(str(folder / fit) for fit in fits[:8]) + ", ..." * (len(fits) > 8)
-        raise OptionError(f"{folder} contains fits, but no result itself: give one of {some}")
+        names = ", ".join(str(folder / fit) for fit in fits[:8]) + ", ..." * (len(fits) > 8)
+        raise OptionError(f"{folder} contains fits, but no result itself: give one of {names}")
 
 
 def check_new(path: Path | None, overwrite: bool, kinds: Collection[str] = ()) -> None:

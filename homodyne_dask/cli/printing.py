@@ -23,10 +23,10 @@ _TEXT_TO_STDERR: ContextVar[bool] = ContextVar("text is printed to stderr", defa
 @contextmanager
 def printing(*, hidden: bool | None = None, to_stderr: bool | None = None) -> Iterator[None]:
     """Hide the progress of what runs inside, or print all of it but JSON to stderr."""
-    with ExitStack() as before:
+    with ExitStack() as restored:
         for variable, on in ((_HIDDEN, hidden), (_TEXT_TO_STDERR, to_stderr)):
             if on is not None:
-                before.callback(variable.reset, variable.set(on))
+                restored.callback(variable.reset, variable.set(on))
         yield
 
 

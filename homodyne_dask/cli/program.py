@@ -90,9 +90,9 @@ class Commands(Mapping[str, click.Command]):
             return resolve_name(f"{_MODULES}.{name}:{name}")
         if point := self._of_applications.get(name):
             return plugins.load_application(point, f"the command {name!r}")
-        point, *others = self.installed[name]
-        if others:
-            raise plugins.unusable(point, f"{others[0].value} has the same name")
+        point, *namesakes = self.installed[name]
+        if namesakes:
+            raise plugins.unusable(point, f"{namesakes[0].value} has the same name")
         return plugins.loaded(
             point, lambda command: isinstance(command, click.Command), "a click command"
         )
@@ -111,11 +111,11 @@ class Commands(Mapping[str, click.Command]):
             section: names | {n: _first_line(p) for n, p in self.applications[section].items()}
             for section, names in SECTIONS.items()
         }
-        others = {}
+        extras = {}
         for name, (point, *_) in self.installed.items():
             package = point.value.partition(":")[0].partition(".")[0]
-            others[name] = plugins.metadata_of(point, "Summary") or f"From the package {package}."
-        return sections | ({"Other packages": others} if others else {})
+            extras[name] = plugins.metadata_of(point, "Summary") or f"From the package {package}."
+        return sections | ({"Other packages": extras} if extras else {})
 
 
 def _first_line(point: EntryPoint) -> str:
@@ -154,6 +154,7 @@ class Program(click.Group):
             ):
                 extra |= {"standalone_mode": False}
                 status = super().main(words, prog_name or "homodyne-dask", **extra)
+        # whatever it is becomes one sentence and an exit status; SystemExit has its own
         except (Exception, KeyboardInterrupt, exit_status.Interrupted) as e:
             if debug:
                 traceback.print_exc()

@@ -80,7 +80,7 @@ def _bar(console: Console) -> Iterator[ShowProgress]:
 
         def show(progress: Progress) -> None:
             print_lines(progress)
-            total, done = (now.tiles, now.done) if (now := progress.now) else (None, 0)
+            total, done = (current.tiles, current.done) if (current := progress.now) else (None, 0)
             words: dict[str, Any] = {"description": progress.doing, "more": pass_state(progress)}
             bar.update(task, total=total, completed=done, refresh=True, **words)
 
@@ -94,9 +94,9 @@ def pass_state(progress: Progress) -> str:
         words.append(f"{progress.now.done}/{progress.now.tiles} tiles")
         if math.isfinite(progress.rate):
             words.append(f"{progress.rate / 1e6:.3g} M {progress.datum}/s")
-        left = progress.seconds_left(progress.at)
-        if math.isfinite(left):
-            words.append(f"{left:.0f} s left")
+        seconds_left = progress.seconds_left(progress.at)
+        if math.isfinite(seconds_left):
+            words.append(f"{seconds_left:.0f} s left")
     if progress.done:
         words.append(f"reduced χ² {progress.done[-1].redchi:.7g}")
     return "  ".join(words)

@@ -36,7 +36,7 @@ from homodyne_dask.fitting.series.rings_and_windows import (
     subsets_of_stores,
 )
 from homodyne_dask.fitting.series.subsets import axis_of
-from homodyne_dask.models import Model, model_named
+from homodyne_dask.models import model_named
 from homodyne_dask.request.options import AUTO
 from homodyne_dask.results.data import fit_rows
 from homodyne_dask.results.data.series import GlobalFit
@@ -56,25 +56,23 @@ MOST_DRAWN = 8
 ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 
 
-def run_fits(config: FitConfig, chosen: RunOptions) -> int:
-    resume, config = chosen.resume, _grouped(config, chosen.resume)
-    if chosen.nexus:
+def run_fits(config: FitConfig, run_options: RunOptions) -> int:
+    resume, config = run_options.resume, _grouped(config, run_options.resume)
+    if run_options.nexus:
         writer_of("nexus", "--nexus")  # before the fit, not after it
     if config.model == AUTO:
         config, jobs = _with_chosen_model(config, resume)
     else:
         jobs = fit_jobs(config)
-    drawn = format_of(chosen.pictures) if chosen.pictures or len(jobs) <= MOST_DRAWN else ""
-    jobs = [job._replace(pictures=drawn, nexus=chosen.nexus) for job in jobs]
-    shown = partial(_print_result, chosen.as_json)
+    too_many = len(jobs) > MOST_DRAWN and not run_options.pictures
+    picture_format = "" if too_many else format_of(run_options.pictures)
+    jobs = [job._replace(pictures=picture_format, nexus=run_options.nexus) for job in jobs]
+    shown = partial(_print_result, run_options.as_json)
     if len(jobs) == 1 and not (config.over or config.over_scans):
         return _fit_one(config, jobs[0], resume, shown)
-    if config.checkpoint:
-        raise OptionError(
-            f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
-        )
-    status = _fit_many(config, jobs, resume, shown if chosen.as_json else None)
-    if not drawn and chosen.pictures is None:
+    # of many fits, each report is in its folder; as JSON all are printed
+    status = _fit_many(config, jobs, resume, shown if run_options.as_json else None)
+    if not picture_format and run_options.pictures is None:
         folder = in_line(str(jobs[0].folder))
         command = f"`homodyne-dask show {folder} --pictures`"
         echo(f"figures of individual fits were not drawn: {command} draws them")
@@ -85,8 +83,8 @@ def _grouped(config: FitConfig, resume: bool) -> FitConfig:
     """Return a configuration whose groups of bins or scans are those of `over`, `together` and `per_scan`."""
     groups = config.per, config.per_scan, config.over
     differing, over, options = grouping_of(*groups, config.values())
-    together = config.together or bool(differing)
-    if together and resume:
+    is_joint = config.together or bool(differing)
+    if is_joint and resume:
         raise OptionError(
             "a fit of scans together, or with per, has no checkpoint: leave out --resume"
         )
@@ -96,12 +94,8 @@ def _grouped(config: FitConfig, resume: bool) -> FitConfig:
             f"rings with --q"
         )
     over = "scan" if config.together else over
-    chosen = {"over": over, "scaling": options["scaling"], "together": together}
-    return config.replaced(**chosen, per=None, per_scan=differing)
-
-
-def model_of(config: FitConfig) -> Model:
-    return model_named(config.model)
+    grouping = {"over": over, "scaling": options["scaling"], "together": is_joint}
+    return config.replaced(**grouping, per=None, per_scan=differing)
 
 
 def fit_jobs(config: FitConfig) -> list[Job]:
@@ -115,18 +109,18 @@ def fit_jobs(config: FitConfig) -> list[Job]:
             Job(store.name, cache(partial(selected, config, store)), options, folder)
             for store, folder in zip(config.data, _folders(config), strict=True)
         ]
-    chosen = {"checkpoint": config.checkpoint, "overwrite": config.overwrite}
-    return [job._replace(**chosen) for job in jobs]
+    writing = {"checkpoint": config.checkpoint, "overwrite": config.overwrite}
+    return [job._replace(**writing) for job in jobs]
 
 
 def _jobs_of_parts(config: FitConfig, options: dict[str, Any]) -> list[Job]:
     scans = [selected(config, store) for store in config.data]
     for scan in scans:  # an error is reported once, not for each part
-        prepare(scan, model_of(config), **options).require_gap()
+        prepare(scan, model_named(config.model), **options).require_gap()
     over = "together" if config.together and len(scans) > 1 else config.over
     over = axis_of(config.over_scans or over or "").replace(" ", "_")
-    alone = len(config.data) == 1
-    folder = config.output or folders.default_folder(config.data[0], over, alone)
+    of_one_store = len(config.data) == 1
+    folder = config.output or folders.default_folder(config.data[0], over, of_one_store)
     jobs = []
     for parts, scan in zip(_parts(config, scans), scans, strict=True):
         jobs += jobs_of(parts, scan, options, folder, config.together)
@@ -139,22 +133,21 @@ def _parts(config: FitConfig, scans: "Sequence[Scan]") -> list[tuple[Subset, ...
 
 
 def _folders(config: FitConfig) -> list[Path]:
-    beside = [folders.default_folder(store) for store in config.data]
-    if len(beside) == 1:
-        return [config.output or beside[0]]
-    chosen = [config.output / folder.name for folder in beside] if config.output else beside
-    for n, folder in enumerate(chosen):
-        if folder in chosen[:n]:
-            first = config.data[chosen.index(folder)]
+    defaults = [folders.default_folder(store) for store in config.data]
+    if len(defaults) == 1:
+        return [config.output or defaults[0]]
+    results = [config.output / folder.name for folder in defaults] if config.output else defaults
+    for n, folder in enumerate(results):
+        if folder in results[:n]:
+            store = config.data[results.index(folder)]
             raise OptionError(
-                f"the results of {first} and {config.data[n]} would both be written to {folder}: fit them "
+                f"the results of {store} and {config.data[n]} would both be written to {folder}: fit them "
                 f"one by one, each with its own --output"
             )
-    return chosen
+    return results
 
 
 def _with_chosen_model(config: FitConfig, resume: bool) -> tuple[FitConfig, list[Job]]:
-    """Return the configuration with the simplest adequate model, and the job of its fit."""
     if len(config.data) > 1 or config.over or config.over_scans or resume:
         raise OptionError(
             "the model auto applies only to a single new fit: compare models on one store first, then "
@@ -188,7 +181,7 @@ def _fit_one(config: FitConfig, job: Job, resume: bool, shown: ShowResult) -> in
     with client_of(config) as client:
         resume = resume and checkpoint_exists(checkpoint)
         with _observed(checkpoint, resume) as callbacks:
-            model = model_of(config)
+            model = model_named(config.model)
             result, files = fit_job(job, model, client, callbacks, resume=resume)
     shown(job, result, files)
     return 0 if result.converged else NOT_CONVERGED
@@ -207,35 +200,39 @@ def _observed(checkpoint: Path, resume: bool, again: str = "") -> Iterator[Seque
         with progress_bar.progress_on_stderr() as show:
             yield [on_pass(note_pass), show]
     except KeyboardInterrupt:
-        what = f"interrupted before the end of the first pass: nothing was saved{again}"
+        sentence = f"interrupted before the end of the first pass: nothing was saved{again}"
         if passes or resume:
-            what = (
+            sentence = (
                 f"interrupted after pass {passes}: the checkpoint is {checkpoint}; repeat the command "
                 f"with --resume to continue"
             )
-        raise Interrupted(what) from None
+        raise Interrupted(sentence) from None
 
 
 def _fit_many(
     config: FitConfig, jobs: Sequence[Job], resume: bool, shown: ShowResult | None
 ) -> int:
     """Return the worst exit status; shown: of each result, None where its report is in its folder alone."""
-    model, (over, prefix, folder) = model_of(config), _place_of_index(config, jobs)
-    rows, statuses, files, together = list[fit_rows.FitRow](), set[int](), list[Path](), None
+    if config.checkpoint:
+        raise OptionError(
+            f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
+        )
+    model, (over, prefix, folder) = model_named(config.model), _place_of_index(config, jobs)
+    rows, statuses, files, joint_fit = list[fit_rows.FitRow](), set[int](), list[Path](), None
     with client_of(config) as client, folders.locked_folder(folder, f".{prefix}.lock"):
         folders.check_index(folder, config.overwrite or resume, prefix)
         if config.together:
-            jobs, together = _fit_together(config, jobs, client, over or "scan")
+            jobs, joint_fit = _fit_together(config, jobs, client, over or "scan")
         number, suffix = len(jobs), jobs[0].pictures
         with closing(_ended_fits(config, jobs, client, resume, shown)) as ended:
             for row, status in ended:
                 statuses.add(status)
                 rows = fit_rows.without_chance([*rows, row], number)
                 files = folders.write_index(
-                    folder, model.names, rows, number, prefix, together, suffix
+                    folder, model.names, rows, number, prefix, joint_fit, suffix
                 )
     if over:
-        report = str(FitSeries(over, tuple(rows), together))
+        report = str(FitSeries(over, tuple(rows), joint_fit))
     else:
         names = fit_rows.quantity_names(rows, model.names)
         report = as_text(report_of_fits(config.model, names, rows, len(rows), prefix))
@@ -255,13 +252,13 @@ def _place_of_index(config: FitConfig, jobs: Sequence[Job]) -> tuple[str, str, P
 def _fit_together(
     config: FitConfig, jobs: Sequence[Job], client: "Client | None", over: str
 ) -> tuple[list[Job], GlobalFit | None]:
-    data, model = [selected(config, store) for store in config.data], model_of(config)
+    data, model = [selected(config, store) for store in config.data], model_named(config.model)
     parts = _parts(config, data)
     with progress_bar.progress_on_stderr() as show:
-        how = config.per_scan, over, client, [show], config.values()
-        series = fit_subsets_together(data, model, parts, *how)
-    made = zip(jobs, series.results, strict=True)
-    return [job._replace(result=result) for job, result in made], series.global_fit
+        arguments = config.per_scan, over, client, [show], config.values()
+        series = fit_subsets_together(data, model, parts, *arguments)
+    results_of_jobs = zip(jobs, series.results, strict=True)
+    return [job._replace(result=result) for job, result in results_of_jobs], series.global_fit
 
 
 def _ended_fits(
@@ -286,10 +283,12 @@ def _ended_fits(
         again = "; repeat the command with --resume to continue with it"
         return _observed(folders.checkpoint_in(job.folder), before.resume, again)
 
-    drawn = many.MIN_DRAWN_FITS_FOR_WORKERS, many.MIN_FITS_FOR_WORKERS
-    options = {"resume": resume, "many": drawn[not jobs[0].pictures]}
+    fewest_for_workers = many.MIN_DRAWN_FITS_FOR_WORKERS, many.MIN_FITS_FOR_WORKERS
+    options = {"resume": resume, "many": fewest_for_workers[not jobs[0].pictures]}
     options["shared_disk"] = workers_are_local(config)
-    with closing(many.run_many(jobs, model_of(config), client, observed, **options)) as outputs:
+    with closing(
+        many.run_many(jobs, model_named(config.model), client, observed, **options)
+    ) as outputs:
         for job, output in zip(jobs, outputs, strict=True):
             result, message, status = output.result, "", 0
             if output.error is not None:

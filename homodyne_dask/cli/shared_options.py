@@ -88,8 +88,8 @@ class SectionCommand(PicturesCommand):
     """A command whose help lists options under headings, the uncommon ones with --help-all only."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        def print_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-            if wanted:
+        def print_all(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:
+            if is_given:
                 ctx.meta[_HELP_ALL] = True
                 echo(ctx.get_help())
                 ctx.exit()
@@ -103,8 +103,8 @@ class SectionCommand(PicturesCommand):
         params = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         params.sort(key=lambda param: sections.index(_section(param)))
         for section, options in groupby(params, key=_section):
-            shown = [param for param in options if _HELP_ALL in ctx.meta or _is_common(param)]
-            records = [record for param in shown if (record := param.get_help_record(ctx))]
+            visible = [param for param in options if _HELP_ALL in ctx.meta or _is_common(param)]
+            records = [record for param in visible if (record := param.get_help_record(ctx))]
             with formatter.section(section or "Other options"):
                 formatter.write_dl(records)
 
@@ -122,11 +122,11 @@ def options_of(
 ) -> Callable[[Command], Command]:
     """Return a decorator that adds the options of a model, or those with these names, to a command."""
     options = model.options()
-    made = [ModelOption(options[name]) for name in (options if names is None else names)]
+    click_options = [ModelOption(options[name]) for name in (options if names is None else names)]
 
     def decorated(command: Command) -> Command:
         params = vars(command).setdefault("__click_params__", [])
-        params.extend(reversed(made))  # click reads decorators from the last one on
+        params.extend(reversed(click_options))  # click reads decorators from the last one on
         return command
 
     return decorated
@@ -141,12 +141,12 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
 
     Stores are in place of tables of g2, which are written beside these.
     """
-    chosen: dict[str, Any] = given_of(options)
+    options_given: dict[str, Any] = given_of(options)
     files = [source for source in sources if Path(source).suffix in (".yaml", ".yml")]
     if files and len(sources) > 1:
         raise OptionError(f"{files[0]} specifies its own data: give this file alone")
-    of_stores: dict[str, Any] = chosen | {"data": list(sources)}
-    config = read_config(files[0], chosen) if files else FitConfig(**of_stores)
+    of_stores: dict[str, Any] = options_given | {"data": list(sources)}
+    config = read_config(files[0], options_given) if files else FitConfig(**of_stores)
     if not any(isinstance(path, Path) and is_file(path) for path in config.data):
         return config
     from homodyne_dask.api import tables_read  # lazy: it loads h5py
@@ -163,6 +163,6 @@ def selected(config: FitConfig, store: AnyPath) -> "Scan":
     """Return the scan of a store with the selected bins and frames; say where it has fewer than asked."""
     scan = hd.open_dataset(store).select(**config.selection())
     if config.frames and config.frames[1] > scan.n_frames:
-        taken = f"{scan.frames[0]} to {scan.frames[1] - 1}"
-        echo(f"note: {store} has only {scan.n_frames} frames: {taken} are used", err=True)
+        frames = f"{scan.frames[0]} to {scan.frames[1] - 1}"
+        echo(f"note: {store} has only {scan.n_frames} frames: {frames} are used", err=True)
     return scan

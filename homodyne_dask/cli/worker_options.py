@@ -25,15 +25,16 @@ def workers_are_local(config: FitConfig) -> bool:
 
 
 def check_worker_options(config: FitConfig) -> None:
-    chosen = [name for name in ("workers", *WORKER_OPTIONS) if getattr(config, name)]
-    if len(chosen) > 1:
-        raise OptionError(f"{chosen[0]} and {chosen[1]} are both given: choose one of them")
+    names = [name for name in ("workers", *WORKER_OPTIONS) if getattr(config, name)]
+    if len(names) > 1:
+        raise OptionError(f"{names[0]} and {names[1]} are both given: choose one of them")
     if config.jobs and not config.site:
         raise OptionError("--jobs applies to a site: also give --site, or leave out --jobs")
     if config.key and not (config.scheduler or config.scheduler_file):
-        why = {"site": " (jobs of a site have their own key)", "workers": " (those here have none)"}
+        reason = " (jobs of a site have their own key)" if config.site else ""
+        reason = " (those here have none)" if config.workers else reason
         raise OptionError(
-            f"the key {config.key} would not be used{why[chosen[0]] if chosen else ''}: --key applies to "
+            f"the key {config.key} would not be used{reason}: --key applies to "
             f"--scheduler and --scheduler-file only; leave it out"
         )
 
@@ -50,10 +51,10 @@ def client_of(config: FitConfig) -> Iterator["Client | None"]:
         with connect_by_file(config.scheduler_file, config.key) as client:
             yield client
     elif config.site:
-        made = hd.slurm_cluster(
+        starting = hd.slurm_cluster(
             config.site, 1 if config.jobs is None else config.jobs, task=longest_task_of(config)
         )
-        with made as cluster, cluster.get_client() as client:
+        with starting as cluster, cluster.get_client() as client:
             yield client
     elif config.workers:
         with hd.local_cluster(config.workers) as client:
@@ -67,9 +68,9 @@ def workers_for_small_fits(config: FitConfig) -> Iterator[tuple["Client", int]]:
     """Yield a client, and the threads of its workers: those of the options, else some on this machine."""
     from homodyne_dask.cluster.local import workers_of  # lazy: it loads Dask's client
 
-    with client_of(config) as chosen:
+    with client_of(config) as opened:
         processes = max(min(cores(), MOST_PROCESSES), -(-cores() // MAX_THREADS_PER_WORKER))
-        with nullcontext(chosen) if chosen is not None else hd.local_cluster(processes) as client:
+        with nullcontext(opened) if opened is not None else hd.local_cluster(processes) as client:
             yield client, workers_of(client).threads
 
 

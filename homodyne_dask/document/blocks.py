@@ -87,8 +87,8 @@ class Picture:
         from PIL import Image
 
         with Image.open(path) as image:
-            about = dict(image.info)
-        return cls(about.get("Title", path.stem), about.get("Description", ""), path.read_bytes())
+            tags = dict(image.info)
+        return cls(tags.get("Title", path.stem), tags.get("Description", ""), path.read_bytes())
 
     @property
     def source(self) -> str:
@@ -127,7 +127,7 @@ class Section:
 class Document:
     title: str
     sections: Sequence[Section]
-    more: str = ""
+    hint: str = ""
     """The last line of the short text: how to see the details."""
 
 
@@ -163,19 +163,19 @@ class Reportable(Printed):
 
 def as_text(document: Document, all: bool = False) -> str:
     """Return a document as text, its sections separated by empty lines; all: with its details."""
-    parts = [[document.title]] if document.title else []
-    parts += [_section(section) for section in document.sections if all or not section.detail]
-    if document.more and not all:
-        parts.append(wrapped("", [document.more]))
-    return "\n\n".join(printed_lines(lines) for lines in parts if lines)
+    blocks = [[document.title]] if document.title else []
+    blocks += [_section(section) for section in document.sections if all or not section.detail]
+    if document.hint and not all:
+        blocks.append(wrapped("", [document.hint]))
+    return "\n\n".join(printed_lines(lines) for lines in blocks if lines)
 
 
 def _section(section: Section) -> list[str]:
     lines: list[str] = []
     for block in section.blocks:
-        shown = _block(block)
-        apart = isinstance(block, Table) and lines and shown
-        lines += ["", *shown] if apart else shown
+        lines_of_block = _block(block)
+        needs_space = isinstance(block, Table) and lines and lines_of_block
+        lines += ["", *lines_of_block] if needs_space else lines_of_block
     return lines
 
 
@@ -201,16 +201,16 @@ def _table(table: Table) -> list[str]:
     if len(table.rows) < 2:
         return []
     widths = [max(map(len, column)) + 2 for column in zip(*table.rows, strict=True)]
-    parts = [[0]]
+    cuts = [[0]]
     for n in range(1, len(widths)):
-        if len(parts[-1]) > 1 and sum(widths[c] for c in [*parts[-1], n]) - 2 > MAX_WIDTH:
-            parts.append([0])
-        parts[-1].append(n)
+        if len(cuts[-1]) > 1 and sum(widths[c] for c in [*cuts[-1], n]) - 2 > MAX_WIDTH:
+            cuts.append([0])
+        cuts[-1].append(n)
     lines: list[str] = []
-    for columns in parts:
-        left = sum(n < table.left for n in columns)
+    for columns in cuts:
+        n_left = sum(n < table.left for n in columns)
         rows = [[row[n] for n in columns] for row in table.rows]
-        lines += ["", *aligned_columns(rows, left)]
+        lines += ["", *aligned_columns(rows, n_left)]
     return [*filter(None, [table.caption]), *lines[1:]]
 
 
@@ -240,11 +240,11 @@ def with_commands(value: Any) -> Any:
 
 
 def _render(document: Document, template: str, **values: object) -> str:
-    shown = []
+    sections = []
     for section in document.sections:
         if body := Markup("\n").join(filter(None, map(_html_of, section.blocks))):
-            shown.append((re.sub(r"\W+", "-", section.heading.lower()), section, body))
-    return render(_PACKAGE, template, title=document.title, sections=shown, **values)
+            sections.append((re.sub(r"\W+", "-", section.heading.lower()), section, body))
+    return render(_PACKAGE, template, title=document.title, sections=sections, **values)
 
 
 def _html_of(block: Block) -> Markup:
@@ -263,8 +263,8 @@ def _html_of(block: Block) -> Markup:
 
 
 def _printable(value: Any) -> Any:
-    shown = printable(value) if isinstance(value, str) else value
-    return Markup(shown) if isinstance(value, Markup) else shown
+    text = printable(value) if isinstance(value, str) else value
+    return Markup(text) if isinstance(value, Markup) else text
 
 
 @cache

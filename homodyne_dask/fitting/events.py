@@ -54,23 +54,30 @@ class Event:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitPlanned(Event):
-    """The data are opened, the plan is made and the workers are checked: the first event of a fit."""
+class FitSubject:
+    """What is fitted: its parameters, and its data."""
 
     title: str
-    where: str
     names: tuple[str, ...]
     units: tuple[str, ...]
+    store: str = ""
+    """Path of the data; "" where they are in no store."""
+    note: str = ""
+    """What is to be known of the data before the fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitPlanned(FitSubject, Event):
+    """The data are opened, the plan is made and the workers are checked: the first event of a fit."""
+
+    where: str
+    """On which workers and device."""
     pairs: int
     datum: str
     """What these are: pairs of frames, or points."""
     bins: int
     page: str = ""
     """Address of the live page; "" if there is none."""
-    store: str = ""
-    """Path of the data; "" where they are in no store."""
-    note: str = ""
-    """What is to be known of the data before the fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,19 +133,25 @@ class PassEnded(Event, Pass):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitEnded(Event):
-    """The fit has its result: the last event."""
+class Ending:
+    """How a fit ended, or that it is still running, with its latest parameters."""
 
-    outcome: str
+    outcome: str = RUNNING
     """Name of the `Outcome`."""
-    sentence: str
-    findings: "tuple[Finding, ...]"
-    theta: tuple[float, ...]
-    stderr: tuple[float, ...]
+    sentence: str = "the fit is still running"
+    findings: "tuple[Finding, ...]" = ()
+    theta: tuple[float, ...] = ()
+    stderr: tuple[float, ...] = ()
     """NaN if unknown."""
     low: tuple[float, ...] = ()
     """Lower end of the 95 % interval of each parameter (`FitResult.ci`); NaN if unknown."""
     high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitEnded(Ending, Event):
+    """The fit has its result: the last event."""
+
     result: "FitResult | None" = field(default=None, repr=False, compare=False)
     """None where the event came from another process, and for data that are not scans."""
 
@@ -182,7 +195,7 @@ class CurrentPass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress(FitPlanned):
+class Progress(Ending, FitPlanned):
     """Progress of a fit, as its events so far say; `at` is the time of the last one."""
 
     began: float
@@ -191,19 +204,12 @@ class Progress(FitPlanned):
     doing: str = "searching for initial values"
     now: CurrentPass | None = None
     done: tuple[Pass, ...] = ()
-    theta: tuple[float, ...] = ()
-    stderr: tuple[float, ...] = ()
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
     rate: float = math.nan
     """Pairs per second in the current pass, or the last one."""
     byte_rate: float = math.nan
     pairs_total: int = 0
     tiles_total: int = 0
     tiles_skipped: int = 0
-    outcome: str = RUNNING
-    sentence: str = "the fit is still running"
-    findings: "tuple[Finding, ...]" = ()
     refused: tuple[str, ...] = ()
     """Reasons why workers that joined were refused; on the page /fit also which workers were lost."""
 
@@ -228,8 +234,7 @@ class Progress(FitPlanned):
         return max(seconds[-1] - (at - self.now.began), 0.0) if seconds else math.nan
 
 
-_LATEST = ("theta", "stderr", "low", "high", "outcome", "sentence", "findings")
-_LATEST += ("pairs_total", "tiles_total", "tiles_skipped")
+_LATEST = ("pairs_total", "tiles_total", "tiles_skipped", *(field.name for field in fields(Ending)))
 """What progress takes from the latest event that has it."""
 
 

@@ -250,4 +250,7 @@ def description_of(request: Request, title: str, note: str = "") -> FitDescripti
     search, units = request.search, tuple(parameter.unit for parameter in request.parameters)
     title = f"{request.problem.model.name} fitted to {title}"
     free = int(search.free.sum())
-    return FitDescription(title, search.names, units, errors, free, request.scan.path, note)
+    return FitDescription(
+        title=title, names=search.names, units=units, store=request.scan.path, note=note,
+        errors=errors, free=free,
+    )  # fmt: skip

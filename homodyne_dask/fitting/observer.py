@@ -5,11 +5,11 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import EntryPoint
 from itertools import product
 from logging import INFO
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -105,15 +105,11 @@ EVENT_INTERVAL = 0.4
 """Least time between two events of completed tiles [s]."""
 
 
-class FitDescription(NamedTuple):
-    title: str
-    names: tuple[str, ...]
-    units: tuple[str, ...]
+@dataclass(frozen=True, kw_only=True)
+class FitDescription(events.FitSubject):
     errors: Callable[[lm.State], Float[np.ndarray, " p"]]
     """Standard errors of theta at a state; NaN if unknown."""
     free: int
-    store: str = ""
-    note: str = ""
 
 
 class FitObserver:
@@ -151,8 +147,8 @@ class FitObserver:
                 bins=plan.bins,
                 page=next((subscriber.page for subscriber in registered if subscriber.page), ""),
                 **{
-                    name: getattr(description, name)
-                    for name in ("title", "names", "units", "store", "note")
+                    field.name: getattr(description, field.name)
+                    for field in fields(events.FitSubject)
                 },
             )
         )

@@ -1,6 +1,7 @@
 """The options of an ingest; q, φ and times in the units that people write, in 1/Å, degrees and s."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from pydantic import (
 
 from homodyne_dask.errors import SourceError, shown
 from homodyne_dask.request.option_types import Form, parts
-from homodyne_dask.request.options import Options, option
+from homodyne_dask.request.options import Options, option, typed_value
 from homodyne_dask.store.schema import GAPS, Finite, Positive, first_mistake
 
 SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6}
@@ -31,20 +32,25 @@ QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)\s*(.*
 """A number and its unit."""
 
 
-def in_own_units(what: str, value: Any) -> Any:
+def in_own_units(quantity: str, value: Any) -> Any:
     """Return numbers of q, phi or time of text such as '0.1, 0.2 1/nm', and what holds no text as it is."""
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not any(isinstance(word, str) for word in words):
         return value
+    numbers, unit = _numbers_with_unit(words)
+    try:
+        return converted(quantity, numbers, unit, "it", []).tolist()
+    except SourceError as error:  # pydantic makes a sentence of a ValueError alone
+        raise ValueError(str(error)) from None
+
+
+def _numbers_with_unit(words: Sequence[Any]) -> tuple[Float[np.ndarray, " n"], str | None]:
     matches = [QUANTITY.fullmatch(text) for word in words for text in str(word).split(",")]
+    # '0.1, 0.2 1/nm': the unit of one is that of all
     units = {match[2] for match in matches if match and match[2]}
     if len(units) > 1 or not all(matches):
         raise ValueError("it must be a number, or numbers, with one unit or none")
-    values = np.array([float(match[1]) for match in matches if match])
-    try:
-        return converted(what, values, units.pop() if units else None, "it", []).tolist()
-    except SourceError as error:
-        raise ValueError(str(error)) from None
+    return np.array([float(match[1]) for match in matches if match]), next(iter(units), None)
 
 
 def decimals(values: Any) -> Float[np.ndarray, " n"]:
@@ -64,24 +70,24 @@ _UNITS = {
 
 
 def converted(
-    what: str, values: np.ndarray, unit: str | None, where: str, notes: list[str]
+    quantity: str, values: np.ndarray, unit: str | None, where: str, notes: list[str]
 ) -> np.ndarray:
     """Return q in 1/Å, phi in degrees or time in s of values in a unit; add to `notes` what was done."""
     if unit is None:
-        if what in _UNSAID:
-            notes.append(f"{where} has no unit: {_UNSAID[what]}")
+        if quantity in _UNSAID:
+            notes.append(f"{where} has no unit: {_UNSAID[quantity]}")
         return values
     plain = re.sub(r"[\s\\{}$^()*]", "", unit).lower().replace("å", "å")
-    if what == "q" and re.fullmatch(_PER_NM, plain):
+    if quantity == "q" and re.fullmatch(_PER_NM, plain):
         notes.append(f"q converted from {unit} to 1/Å")
         return values / 10
-    if what == "phi" and plain.startswith("rad"):
+    if quantity == "phi" and plain.startswith("rad"):
         notes.append("φ converted from radians to degrees")
         return np.rad2deg(values)
-    if what == "time" and SECONDS.get(plain, 1.0) != 1:
+    if quantity == "time" and SECONDS.get(plain, 1.0) != 1:
         notes.append(f"times converted from {unit} to s")
         return decimals([f"{value * SECONDS[plain]:.15g}" for value in values])
-    as_it_is, sentence = _UNITS[what]
+    as_it_is, sentence = _UNITS[quantity]
     if not re.fullmatch(as_it_is, plain):
         raise SourceError(f"{where} is in {unit!r}, but {sentence}")
     return values
@@ -121,14 +127,14 @@ def _numbers(value: Any) -> list[float]:
 
 
 def _number(value: Any) -> float:
-    number, *others = _numbers(value)
-    if others:
-        raise ValueError(f"it takes one number, not {len(others) + 1}")
+    number, *further = _numbers(value)
+    if further:
+        raise ValueError(f"it takes one number, not {len(further) + 1}")
     return number
 
 
-def _in_units(what: str) -> BeforeValidator:
-    return BeforeValidator(lambda value: _numbers(in_own_units(what, value)))
+def _in_units(quantity: str) -> BeforeValidator:
+    return BeforeValidator(lambda value: _numbers(in_own_units(quantity, value)))
 
 
 def _finite_or_nan(number: float) -> float:
@@ -218,19 +224,17 @@ class IngestOptions(Options):
     def dataset_names(self) -> dict[str, str]:
         """The names of the datasets of q, phi and time that are given."""
         names = {"q": self.q_dataset, "phi": self.phi_dataset, "time": self.time_dataset}
-        return {what: name for what, name in names.items() if name is not None}
+        return {quantity: name for quantity, name in names.items() if name is not None}
 
     @classmethod
     def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:
         (name, *_), _, message = first_mistake(wrong)
-        read_option = cls.options().get(str(name))
-        if read_option is None or read_option.choices:
+        refused = cls.options().get(str(name))
+        if refused is None or refused.choices:
             return super()._sentence(values, wrong)
-        value, typed = values[read_option.name], f"--{read_option.name.replace('_', '-')}"
-        value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
-        return (
-            f"{typed} = {shown(value)} cannot be used ({message}): correct it ({read_option.help})"
-        )
+        value = shown(typed_value(values[refused.name]))
+        typed = f"--{refused.name.replace('_', '-')}"
+        return f"{typed} = {value} cannot be used ({message}): correct it ({refused.help})"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values that compare equal when the options are the same."""

@@ -36,10 +36,9 @@ def _no_truth_value(value: Any) -> Any:
 def parts(value: Any) -> list[Any]:
     members = _plain(value) if not isinstance(value, str) else [value]
     members = members if isinstance(members, list | tuple) else [members]
-    words = (m.split(",") if isinstance(m, str) else [m] for m in members)
-    return [
-        part.strip() if isinstance(part, str) else part for w in words for part in w if part != ""
-    ]
+    split = (member.split(",") if isinstance(member, str) else [member] for member in members)
+    words = (word for words_of_member in split for word in words_of_member if word != "")
+    return [word.strip() if isinstance(word, str) else word for word in words]
 
 
 def _plain(value: Any) -> Any:
@@ -81,8 +80,8 @@ def _by_name(value: Any) -> Any:
 def _by_name_or_word(value: Any) -> Any:
     """Return values by name, or the one word that is none of 'name=value'."""
     words = parts(value) if isinstance(value, str | list | tuple) else []
-    alone = len(words) == 1 and isinstance(words[0], str) and "=" not in words[0]
-    return words[0] if alone else _by_name(tuple(words) if isinstance(value, list) else value)
+    is_word = len(words) == 1 and isinstance(words[0], str) and "=" not in words[0]
+    return words[0] if is_word else _by_name(tuple(words) if isinstance(value, list) else value)
 
 
 def _by_group(value: Any) -> Any:
@@ -101,19 +100,16 @@ def _by_group(value: Any) -> Any:
 
 def _several_ranges(value: Any) -> list[Any]:
     value = _plain(value)
-    plain = isinstance(value, list | tuple) and not any(
-        isinstance(v, list | tuple | str) for v in value
+    is_range = isinstance(value, list | tuple) and not any(
+        isinstance(member, list | tuple | str) for member in value
     )
-    return [tuple(value)] if plain else [_pair(part) for part in parts(value)]
+    return [tuple(value)] if is_range else [_pair(member) for member in parts(value)]
 
 
 def _frames(value: Any, files: bool = True) -> list[Any]:
     """Return ranges from ranges and single frames, 2,5,10-14, or from a file of them (in no file)."""
     value = _plain(value)
-    numbers = isinstance(value, list | tuple) and [
-        v for v in value if isinstance(v, int | float) and not isinstance(v, bool)
-    ]
-    if numbers and len(numbers) == len(value) == 2:
+    if isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_number, value)):
         if isinstance(value, tuple):
             return [value]
         a, b = value
@@ -121,15 +117,20 @@ def _frames(value: Any, files: bool = True) -> list[Any]:
             f"exclude_frames = [{a}, {b}] may be a range or two frames: write {a}:{b} for the range, "
             f"{a},{b} without brackets for the frames"
         )
-    ranges: list[Any] = []
-    for part in parts(value):
-        if alone := re.fullmatch(r"(\d+)(?:-(\d+))?", str(part)):
-            ranges.append((int(alone[1]), int(alone[2] or alone[1]) + 1))
-        elif files and isinstance(part, str) and (text := _text_of(part)) is not None:
-            ranges += _frames(",".join(text.replace(",", " ").split()), files=False)
-        else:
-            ranges.append(_pair(part))
-    return ranges
+    return [frames for word in parts(value) for frames in _ranges_of_word(word, files)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _ranges_of_word(word: Any, files: bool) -> list[Any]:
+    if frame := re.fullmatch(r"(\d+)(?:-(\d+))?", str(word)):
+        # 10-14 are five frames, as people write them: the last one is included
+        return [(int(frame[1]), int(frame[2] or frame[1]) + 1)]
+    if files and isinstance(word, str) and (text := _text_of(word)) is not None:
+        return _frames(",".join(text.replace(",", " ").split()), files=False)
+    return [_pair(word)]
 
 
 def _text_of(path: str) -> str | None:
@@ -141,8 +142,8 @@ def _text_of(path: str) -> str | None:
 
 def _number_or_ranges(value: Any) -> Any:
     members = parts(value)
-    alone = len(members) == 1 and not isinstance(members[0], list | tuple)
-    return members[0] if alone and ":" not in str(members[0]) else _several_ranges(value)
+    is_word = len(members) == 1 and not isinstance(members[0], list | tuple)
+    return members[0] if is_word and ":" not in str(members[0]) else _several_ranges(value)
 
 
 def _angles(value: Any) -> Any:
@@ -156,7 +157,7 @@ def _angles(value: Any) -> Any:
 
 
 def _scaling_values(value: Any) -> Any:
-    named = isinstance(value, Mapping) or any("=" in str(part) for part in parts(value))
+    named = isinstance(value, Mapping) or any("=" in str(word) for word in parts(value))
     return _by_name(value) if named else parts(value)
 
 

@@ -64,11 +64,11 @@ NOWHERE = Use(0)
 
 
 def option(
-    default: Any, section: str = "", example: str = "", use: Use = NOWHERE, **more: Any
+    default: Any, section: str = "", example: str = "", use: Use = NOWHERE, **details: Any
 ) -> Any:
     """Return a field of `Options`, whose docstring is its help; default: ... for one that has to be given."""
     about = {"section": section, "example": example, "use": use}
-    return Field(default, json_schema_extra=about | more)
+    return Field(default, json_schema_extra=about | details)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Option:
     help: str
     """What it is, with its default if that does not say so itself."""
     choices: tuple[str, ...]
-    """All values; of an option with others, too, those that help and completion name are `suggestions`."""
+    """All values it may have. Where any other is allowed, too, help and completion name `suggestions`."""
     own_form: Form | None
     section: str
     example: str
@@ -96,8 +96,8 @@ class Option:
 
     @property
     def repeatable(self) -> bool:
-        kinds = (self.type, *get_args(self.type))
-        return any(get_origin(kind) in (list, Mapping) or ... in get_args(kind) for kind in kinds)
+        members = (self.type, *get_args(self.type))
+        return any(get_origin(m) in (list, Mapping) or ... in get_args(m) for m in members)
 
     @property
     def form(self) -> Form:
@@ -118,6 +118,19 @@ class Option:
             text = re.sub(r"\[([^\[\],]*), ([^\[\],]*)\]", r"\1:\2", text)
         between = " " if " " in self.form.metavar else "="
         return re.sub(r"[\[\]{}\"]", "", text).replace(": ", between).replace(", ", ",")
+
+    def refusal(self, value: Any, key: str = "") -> str:
+        """Return why a value cannot be used, and what to give; key: of one by name."""
+        if self.choices:
+            return f"{self.flag} {shown(value)} is unknown; {nearest(str(value), self.choices)}"
+        words = self.form.words
+        example = f", such as {self.typed}" if self.example and "such as" not in words else ""
+        return f"{self.flag}{key} = {shown(value)} cannot be used: give {words}{example}"
+
+    @property
+    def flag(self) -> str:
+        """The name on the command line."""
+        return self.names[0] if self.names else f"--{self.name.replace('_', '-')}"
 
     @property
     def description(self) -> str:
@@ -166,35 +179,34 @@ class Options(BaseModel):
     @classmethod
     def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:
         first = wrong.errors(include_url=False)[0]
-        (name, *inside), value, known = first["loc"], first["input"], cls.options()
-        if name not in known:
-            return f"unknown key {shown(name)}; {nearest(name, known)}"
-        option = known[str(name)]
-        typed = option.names[0] if option.names else f"--{option.name.replace('_', '-')}"
-        if first["type"] == "missing" and not inside:
-            known = f": {', '.join(option.suggestions)}" if option.suggestions else ""
-            return f"{typed} is missing: give {option.form.words}{known}"
-        if not (option.by_name and inside):
-            value, inside = values[option.name], []
-            value = value[0] if isinstance(value, tuple) and len(value) == 1 else value
-        if option.choices:
-            return f"{typed} {shown(value)} is unknown; {nearest(str(value), option.choices)}"
-        key = f" {inside[0]}" if inside else ""
-        words = option.form.words
-        example = f", such as {option.typed}" if option.example and "such as" not in words else ""
-        return f"{typed}{key} = {shown(value)} cannot be used: give {option.form.words}{example}"
+        (name, *keys), options = first["loc"], cls.options()
+        if name not in options:
+            return f"unknown key {shown(name)}; {nearest(name, options)}"
+        option = options[str(name)]
+        if first["type"] == "missing" and not keys:
+            suggested = f": {', '.join(option.suggestions)}" if option.suggestions else ""
+            return f"{option.flag} is missing: give {option.form.words}{suggested}"
+        if (
+            option.by_name and keys
+        ):  # the entry of one name; of a list all is shown, as it was typed
+            return option.refusal(first["input"], f" {keys[0]}")
+        return option.refusal(typed_value(values[option.name]))
 
 
-def _choices(kind: Any) -> tuple[str, ...]:
-    members = (kind, *get_args(kind))
+def typed_value(value: Any) -> Any:
+    """Return a value as it was typed: the command line makes a tuple of every repeatable option."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    members = (annotation, *get_args(annotation))
     return next((get_args(member) for member in members if get_origin(member) is Literal), ())
 
 
 def _forms(field: FieldInfo) -> Iterator[Form]:
     """Yield what values of a field are called, the most special name first."""
-    parts = [field, *get_args(field.annotation)]
-    for part in parts:
-        marks = getattr(part, "metadata", getattr(part, "__metadata__", ()))
+    for annotated in (field, *get_args(field.annotation)):
+        marks = getattr(annotated, "metadata", getattr(annotated, "__metadata__", ()))
         yield from (mark for mark in reversed(marks) if isinstance(mark, Form))
 
 
@@ -346,27 +358,28 @@ _NEED_TWO_TIMES = {
 
 def takes_options[**P, R](*, of_plan: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Give functions the options of a fit, or of a plan, in signature and docstring (`{options}`)."""
-    chosen = [o for o in FitOptions.options().values() if PLAN in o.use or not of_plan]
+    options = [o for o in FitOptions.options().values() if PLAN in o.use or not of_plan]
     keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
-    new = [keyword(o.name, default=o.default, annotation=o.type) for o in chosen]
+    keywords = [keyword(o.name, default=o.default, annotation=o.type) for o in options]
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
         named = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        whole = signature.replace(parameters=[*named, *new])
+        complete = signature.replace(parameters=[*named, *keywords])
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            # `function` may take **options and pass them on: the error is to name the function called
             for name in kwargs:
-                if name not in whole.parameters:
+                if name not in complete.parameters:
                     raise TypeError(
                         f"{function.__name__}() got an unexpected keyword argument {name!r}; "
-                        f"{nearest(name, whole.parameters)}"
+                        f"{nearest(name, complete.parameters)}"
                     )
             return function(*args, **kwargs)
 
-        cast(Any, checked).__signature__ = whole
-        checked.__doc__ = _PLACE.sub(partial(_lines, chosen), function.__doc__ or "")
+        cast(Any, checked).__signature__ = complete
+        checked.__doc__ = _PLACE.sub(partial(_lines, options), function.__doc__ or "")
         return checked
 
     return decorated

@@ -42,10 +42,10 @@ class Request:
 
     @property
     def clusters(self) -> Int[np.ndarray, " bin"]:
-        numbers, after = [], 0
+        numbers, number_of_next = [], 0
         for scan in (self.scan, *self.others):
-            numbers.append(after + speckle_clusters(scan, self.options.friedel))
-            after = int(numbers[-1].max()) + 1
+            numbers.append(number_of_next + speckle_clusters(scan, self.options.friedel))
+            number_of_next = int(numbers[-1].max()) + 1
         return np.concatenate(numbers)
 
     @property
@@ -59,7 +59,7 @@ class Request:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options and what they lead to, as a checkpoint and a result say it."""
+        """The options and what follows from them, as a checkpoint and a result store it."""
         model, stored = self.problem.model, self.scan.attributes.gap_angstrom is not None
         return {
             **self.options.values(),

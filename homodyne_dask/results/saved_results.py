@@ -88,17 +88,17 @@ def load_series(path: str | Path) -> FitSeries:
 
 def _series(read: dict[str, Any], folder: Path) -> FitSeries:
     rows = [_entry(fit, folder) for fit in read["fits"]]
-    together = read.get("global_fit") and GlobalFit.from_plain(read["global_fit"])
-    return FitSeries(read["over"], tuple(without_chance(rows, len(rows))), together)
+    joint = read.get("global_fit") and GlobalFit.from_plain(read["global_fit"])
+    return FitSeries(read["over"], tuple(without_chance(rows, len(rows))), joint)
 
 
 def _entry(read: dict[str, Any], folder: Path) -> FitRow:
     if not (read["folder"] is None or is_plain_name(read["folder"])):
         raise ValueError(f"folder = {shown(read['folder'])}")
-    where = None if read["folder"] is None else folder / read["folder"]
+    path = None if read["folder"] is None else folder / read["folder"]
     result = None if read["result"] is None else from_summary(read["result"])
     name = read_as(str, read["name"])
-    return fit_row(name, where, result, read["message"], read["at"])
+    return fit_row(name, path, result, read["message"], read["at"])
 
 
 def load_comparison(path: str | Path) -> Comparison:

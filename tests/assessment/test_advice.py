@@ -21,6 +21,7 @@ from homodyne_dask.fitting import choose_model
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series import many_fits as run_many
 from homodyne_dask.fitting.series.global_end import disagreement
+from homodyne_dask.models import model_named
 from homodyne_dask.models.user_defined import USER_DEFINED
 from homodyne_dask.results.data.findings import CATALOGUE
 from homodyne_dask.results.data.fit_result import Alternative, ModelCheck, PowerOfQ
@@ -161,7 +162,7 @@ def typed(folder, monkeypatch):
             with pytest.raises(SystemExit):
                 main.main(["fit", *shlex.split(words)])
         scan = selected(configs[-1], configs[-1].data[0])
-        return prepare(scan, run_fits.model_of(configs[-1]), **configs[-1].values())
+        return prepare(scan, model_named(configs[-1].model), **configs[-1].values())
 
     configs = []
     monkeypatch.chdir(folder)

@@ -87,7 +87,7 @@ class CurveFit(HandedOut, Printed):
         cells = map(value_and_error, values, self.stderr)
         columns = zip(self.names, cells, self.units, strict=True)
         rows = [["parameter", "value ± stderr", "unit"], *map(list, columns)]
-        findings = [(what.severity.value, what.sentence) for what in self.findings]
+        findings = [(f.severity.value, f.sentence) for f in self.findings]
         facts = (
             f"χ² {self.chisqr:.6g} for {self.ndata:,} points, reduced χ² {self.redchi:.6g}, "
             f"{self.passes} pass{'es' * (self.passes != 1)}"
@@ -117,28 +117,28 @@ def fit(
     model = model.current()
     # nothing is eliminated: y is the residual, f is 0
     scaling = Scaling("fixed", fixed_params=np.array([[0.0, 1.0]]))
-    chosen = search(model.parameters, initial, fixed, bounds)
+    search_of_fit = search(model.parameters, initial, fixed, bounds)
     solver = replace(OPTIONS, max_passes=max_passes)
-    request = SolverRequest(chosen, solver, scaling, SUM_ROUNDING["float64"])
-    for name, value in zip(chosen.names, chosen.start, strict=True):
+    request = SolverRequest(search_of_fit, solver, scaling, SUM_ROUNDING["float64"])
+    for name, value in zip(search_of_fit.names, search_of_fit.start, strict=True):
         if np.isnan(value):
             raise OptionError(f"{name} has no initial value: give initial={{{name!r}: ...}}")
     columns = points.columns_of(points.dataset_of(data, model.variables), model.variables)
-    points.check_residual(model, chosen.start, columns[0])
+    points.check_residual(model, search_of_fit.start, columns[0])
     passes: Any = points.ResidualPasses(
         model, columns
     )  # of what `Passes` lists it has what is called
-    before = compilations()
+    compiled_before = compilations()
     record = FitRecord(time.perf_counter())
-    *_, state = minimize(request, passes, lambda _: lm.Trial(chosen.start), record)
+    *_, state = minimize(request, passes, lambda _: lm.Trial(search_of_fit.start), record)
     reduced = state.reduced
-    freedom = reduced.ndata - int(chosen.free.sum())
+    freedom = reduced.ndata - int(search_of_fit.free.sum())
     redchi = reduced.chisqr / freedom if freedom > 0 else np.nan
     scale = 1.0 if absolute_sigma else redchi
-    inverse = _inverse(passes, state, chosen.free_inside_bounds(state.theta))
-    unknown = determined_at(chosen, state).undetermined
+    inverse = _inverse(passes, state, search_of_fit.free_inside_bounds(state.theta))
+    unknown = determined_at(search_of_fit, state).undetermined
     return CurveFit(
-        names=chosen.names,
+        names=search_of_fit.names,
         popt=state.theta.copy(),
         pcov=None if inverse is None or np.isnan(scale) else inverse * scale,
         outcome=state.outcome,
@@ -149,28 +149,28 @@ def fit(
         findings=Findings(finding("undetermined", names) for names in unknown),
         model=model.name,
         units=tuple(p.unit for p in model.parameters),
-        compilations={name: n - before.get(name, 0) for name, n in compilations().items()},
+        compilations={name: n - compiled_before.get(name, 0) for name, n in compilations().items()},
     )
 
 
 def _inverse(
-    passes: points.ResidualPasses, state: lm.State, moved: Bool[np.ndarray, " p"]
+    passes: points.ResidualPasses, state: lm.State, free: Bool[np.ndarray, " p"]
 ) -> Float[np.ndarray, "p p"] | None:
     """Return (JᵀJ)⁻¹ from one more pass, with derivatives along the eigenvectors of JᵀJ.
 
     Along eigenvectors divided by the square roots of their eigenvalues, JᵀJ is the identity up to the
     rounding of the first sums: the inverse is as accurate as one from an orthogonal factorization of J.
     """
-    if not (moved.any() and state.reduced.finite):
+    if not (free.any() and state.reduced.finite):
         return None
-    scaled = eigensystem(state.reduced.hessian[np.ix_(moved, moved)])
-    if not scaled.above_rounding(state.reduced.relative_hessian_rounding[moved]).all():
+    scaled = eigensystem(state.reduced.hessian[np.ix_(free, free)])
+    if not scaled.above_rounding(state.reduced.relative_hessian_rounding[free]).all():
         return None
-    n, directions = int(moved.sum()), np.zeros((len(moved), len(moved)))
-    directions[moved, :n] = scaled.inverse_root
+    n, directions = int(free.sum()), np.zeros((len(free), len(free)))
+    directions[free, :n] = scaled.inverse_root
     gram = passes.along(state.theta, directions)
     nearly_one, along = gram.moments[0, 3 : 3 + n, 3 : 3 + n], scaled.inverse_root
-    return expanded(along @ np.linalg.solve(nearly_one, along.T), moved)
+    return expanded(along @ np.linalg.solve(nearly_one, along.T), free)
 
 
 @dataclass(frozen=True)
@@ -251,8 +251,8 @@ def curve_fit(
             f"p0 has {counted(len(start), 'value')} for {counted(len(names), 'parameter')}: give one "
             f"for each of {', '.join(names)}"
         )
-    each = zip(names, zip(low.tolist(), high.tolist(), strict=True), strict=True)
-    parameters = tuple(Parameter(name, bounds=limits) for name, limits in each)
+    bounds_of = zip(low.tolist(), high.tolist(), strict=True)
+    parameters = tuple(Parameter(n, bounds=ends) for n, ends in zip(names, bounds_of, strict=True))
     stacked = not isinstance(coords, str)
     coordinates = list(coords) if stacked else [coords]
     variables = (*coordinates, data_var, *([sigma] if isinstance(sigma, str) else []))
@@ -265,8 +265,8 @@ def curve_fit(
 
 def _names(f: Callable[..., Any], p0: Float[np.ndarray, " p"] | None) -> list[str]:
     """Return the arguments of f after x; those of *p have the names p0, p1, ..., by their place in `p0`."""
-    every = inspect.signature(f).parameters.values()
-    arguments = [a for a in every if a.kind is not a.KEYWORD_ONLY]
+    signature = inspect.signature(f).parameters.values()
+    arguments = [a for a in signature if a.kind is not a.KEYWORD_ONLY]
     names = [
         a.name for a in arguments[1:] if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)
     ]

@@ -44,9 +44,9 @@ def dataset_of(data: Any, variables: Sequence[str]) -> xarray.Dataset:
             ) from e
     for name in variables:
         if name not in dataset.variables:
-            there = ", ".join(map(str, dataset.variables))
+            variables_of_dataset = ", ".join(map(str, dataset.variables))
             raise errors.SelectionError(
-                f"the dataset has no variable {name!r}; choose from {there}"
+                f"the dataset has no variable {name!r}; choose from {variables_of_dataset}"
             )
         if dataset[name].dtype.kind not in "fiub":
             raise errors.SelectionError(
@@ -71,8 +71,8 @@ def columns_of(
     except (OSError, RuntimeError, ValueError) as e:
         raise errors.StoreError(f"{', '.join(variables)} cannot be read: {e}") from e
     columns = np.full((len(variables), tiles * side), np.nan)
-    each = xarray.broadcast(*(loaded[name] for name in variables))
-    for name, column, values in zip(variables, columns, each, strict=True):
+    broadcast = xarray.broadcast(*(loaded[name] for name in variables))
+    for name, column, values in zip(variables, columns, broadcast, strict=True):
         column[:points] = values.values.ravel()
         if np.isinf(column).any():
             raise errors.SelectionError(
@@ -137,32 +137,32 @@ def check_residual(
     shape than one value per point, depends at a point on others, of which a fit computes it for some,
     or is not a number at a point that is known.
     """
-    written = model.written
+    source = model.written
     with float64_on_cpu(), traced_for(model):
         lengths = model.size, *[3] * len(columns)
         shapes = [jax.ShapeDtypeStruct((length,), float) for length in lengths]
-        with user.in_function(model.name, written):
-            output = jax.eval_shape(user.checked(model.name, model.residual, written), *shapes)
+        with user.in_function(model.name, source):
+            output = jax.eval_shape(user.checked(model.name, model.residual, source), *shapes)
         rule = "the function must return one value per point, shape (3,) for 3 points"
-        user.require_shape(model, written, [output], [(), (1,), (3,)], rule)
+        user.require_shape(model, source, [output], [(), (1,), (3,)], rule)
         columns = columns[:, np.isfinite(columns).all(axis=0)]
         points = jnp.asarray(columns)
         values_of = partial(_residual, model, points)
-        with user.in_function(model.name, written):
+        with user.in_function(model.name, source):
             # arrays of NumPy: outside of the context JAX would use a GPU
             r, derivatives = map(np.asarray, with_derivatives(values_of, jnp.asarray(theta)))
-            alone = np.asarray(_residual(model, points[:, 1::2], jnp.asarray(theta)))
+            residual_of_some = np.asarray(_residual(model, points[:, 1::2], jnp.asarray(theta)))
     values = np.concatenate([r[None], derivatives])
     if np.isfinite(r).all() and not np.allclose(
-        alone, r[1::2], rtol=1e-6, atol=1e-6 * np.abs(r).max(initial=0.0)
+        residual_of_some, r[1::2], rtol=1e-6, atol=1e-6 * np.abs(r).max(initial=0.0)
     ):
         raise errors.OptionError(
-            f"model {model.name!r}, {user.line_of(written)}: the residual at a point depends on other "
+            f"model {model.name!r}, {user.line_of(source)}: the residual at a point depends on other "
             f"points, but residuals are computed for subsets of the points: means over all points and "
             f"convolutions are not supported"
         )
-    for which, place in np.argwhere(~np.isfinite(values)):
+    for row, place in np.argwhere(~np.isfinite(values)):
         point = zip(model.variables, columns[:, place], strict=True)
-        where = ", ".join(f"{name} = {x:.6g}" for name, x in point)
-        value = float(values[which, place])
-        raise user.not_finite(model, written, "the residual", which, value, where, theta)
+        coordinates = ", ".join(f"{name} = {x:.6g}" for name, x in point)
+        value = float(values[row, place])
+        raise user.not_finite(model, source, "the residual", row, value, coordinates, theta)

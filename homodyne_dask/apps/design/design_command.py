@@ -73,8 +73,8 @@ def design(
     The scan is that of the fit in the folder FIT, modified by the options, or is described by the
     options alone. `homodyne-dask explain planning` explains the calculation.
     """
-    chosen = DesignOptions(**given_of(options))
-    arguments, picture = given_of(chosen.model_dump(exclude={"picture"})), chosen.picture
+    settings = DesignOptions(**given_of(options))
+    arguments, picture = given_of(settings.model_dump(exclude={"picture"})), settings.picture
     paths.check_new(picture, overwrite, paths.PICTURES)
     if "vary" in arguments:
         arguments["vary"] = _varied(arguments["vary"])

@@ -71,9 +71,9 @@ class Design(HandedOut, Printed):
         """Return the scan, the varied quantity, and a row of errors for each value and weighting."""
         rows, data = [], self.dataset
         for weighting, errors in zip(data["weighting"].values, data["stderr"].values, strict=True):
-            for value, each in zip(data["varied"].values, errors, strict=True):
+            for value, errors_of_value in zip(data["varied"].values, errors, strict=True):
                 varied = {self.varied: value} if self.varied else {}
-                stderr = dict(zip(data["parameter"].values, each, strict=True))
+                stderr = dict(zip(data["parameter"].values, errors_of_value, strict=True))
                 rows.append({"weighting": weighting, **varied, "stderr": stderr})
         return plain_values({"scan": data.attrs["scan"], "varied": self.varied, "errors": rows})
 
@@ -178,15 +178,15 @@ def expected_errors(scan: PlannedScan, ages: Float[np.ndarray, " age"]) -> xarra
         fitted, [expanded(errors, free) for errors in small], ages
     )
     parameters = [p for p, is_free in zip(model.parameters, free, strict=True) if is_free]
-    each, names = ("weighting", "point"), [p.name for p in parameters]
+    axes, names = ("weighting", "point"), [p.name for p in parameters]
     return xarray.Dataset(
         {
             "value": ("parameter", scan.theta[free]),
             "unit": ("parameter", [p.unit for p in parameters]),
-            "stderr": ((*each, "parameter"), stderr[:, None]),
-            "correlation": ((*each, "parameter", "other"), correlation[:, None]),
+            "stderr": ((*axes, "parameter"), stderr[:, None]),
+            "correlation": ((*axes, "parameter", "other"), correlation[:, None]),
             "rate_value": (("rate", "age"), rate_value),
-            "rate_stderr": ((*each, "rate", "age"), rate_error[:, None]),
+            "rate_stderr": ((*axes, "rate", "age"), rate_error[:, None]),
         },
         coords={
             "weighting": list(WEIGHTINGS),
@@ -269,11 +269,11 @@ def _rates(
     for n, curve in enumerate(curves[name] for name in rates):
         at_ages = partial(np.interp, ages, curve.time, right=np.nan)
         values[n], gradient = at_ages(curve.value), np.array(list(map(at_ages, curve.gradient)))
-        which = [names.index(name) for name in curve.parameters]
-        free = np.outer(fitted.which[which], fitted.which[which])
+        places = [names.index(name) for name in curve.parameters]
+        free = np.outer(fitted.which[places], fitted.which[places])
         for w, covariance in enumerate(covariances):
-            held = np.where(free, covariance[np.ix_(which, which)], 0.0)
-            errors[w, n] = rate_stderr(gradient, held)
+            free_covariance = np.where(free, covariance[np.ix_(places, places)], 0.0)
+            errors[w, n] = rate_stderr(gradient, free_covariance)
     return rates, values, errors
 
 
@@ -358,18 +358,24 @@ def design(
         scans = [_with(scan, varied, value) for value in values]
         attrs = {"scan": f"{about}; {varied} varied", "varied": varied}
         coordinate = "point", values, {"long_name": VARIED[varied]}
-    shortest = min(float(planned.time[-1]) for planned in scans)
-    wanted = np.atleast_1d(numbers_of("ages", shortest / 2 if ages is None else ages))
-    if not ((wanted >= 0) & (wanted <= RANGES["time"][1])).all():
-        raise OptionError(
-            f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
-        )
-    points = [expected_errors(planned, wanted) for planned in scans]
+    ages_of_rates = _ages(ages, scans)
+    points = [expected_errors(planned, ages_of_rates) for planned in scans]
     # values of parameters and rates are those of the first
     data = xarray.concat(
         points, "point", data_vars="minimal", coords="minimal", compat="override", join="exact"
     )
     return Design(data.assign_coords(varied=coordinate).assign_attrs(attrs))
+
+
+def _ages(ages: ArrayLike | None, scans: Sequence[PlannedScan]) -> Float[np.ndarray, " age"]:
+    """Return the ages [s] at which errors of rates are given, by default one within all records."""
+    shortest = min(float(planned.time[-1]) for planned in scans)
+    times = np.atleast_1d(numbers_of("ages", shortest / 2 if ages is None else ages))
+    if not ((times >= 0) & (times <= RANGES["time"][1])).all():
+        raise OptionError(
+            f"ages = {shown(ages)} cannot be used: give times of at least 0 s since the first frame"
+        )
+    return times
 
 
 def _whole(name: str, value: Any) -> int:

@@ -53,13 +53,13 @@ def index() -> str:
 def search(words: str) -> str:
     """Return the paragraphs, rows and headings with all of these words, in any case, by page."""
     require_type("words", words, str, "words, such as 'exclude frames'")
-    wanted = words.casefold().split()
+    words_to_find = words.casefold().split()
     pages = []
     for name in PAGES:
         texts = re.split(r"\n{2,}|\n(?=[-|] ?)", _text(name))
-        hits = [text for text in texts if all(word in text.casefold() for word in wanted)]
+        hits = [text for text in texts if all(word in text.casefold() for word in words_to_find)]
         pages += ["\n".join([name, *(indent(text.strip(), "  ") for text in hits)])] if hits else []
-    if not wanted or not pages:
+    if not words_to_find or not pages:
         raise OptionError(
             f"no paragraph of the guide has {shown(words)}: search for fewer words, or for a part of one"
         )

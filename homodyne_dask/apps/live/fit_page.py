@@ -41,8 +41,8 @@ def _content(fit: events.Progress) -> dict[str, Any]:
 def _bar(fit: events.Progress, now: float) -> str:
     if fit.now is None:
         return ""
-    left = fit.seconds_left(now)
-    eta = f", about {numbers.format_seconds(left)} left" if math.isfinite(left) else ""
+    seconds = fit.seconds_left(now)
+    eta = f", about {numbers.format_seconds(seconds)} left" if math.isfinite(seconds) else ""
     return f"{fit.now.done} of {fit.now.tiles} tiles{eta}"
 
 

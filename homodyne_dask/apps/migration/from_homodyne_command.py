@@ -108,60 +108,69 @@ def compare_with_homodyne(config: FitConfig, results: Path, ours: FitResult) -> 
             f"{results} has {joined_with_and(list(theirs.index))}, and none of the parameters of {model}: "
             f"give the results of the same configuration"
         )
+    # before the conversion: initial values and bounds are in the convention of homodyne
+    notes = _on_unmoved(both["their_value"], config)
     converted = [name for name in SHEAR_RATES if name in both.index and convention == "physical"]
-    still = _at(both["their_value"], {n: [value] for n, value in (config.initial or {}).items()})
-    ends = _at(both["their_value"].drop(still), config.bounds or {})
-    stayed = {
-        "the initial value, from which its fit has not moved.": still,
-        "at a bound, so that others make up for it.": ends,
-    }
-    said = [f"{joined_with_and(who)} of homodyne: {why}" for why, who in stayed.items() if who]
     if converted:
         both.loc[converted, ["their_value", "their_uncertainty"]] *= PHYSICAL_SHEAR
-        said.append(
+        notes.append(
             f"{joined_with_and(converted)} of homodyne are divided by π/√2 = 2.22, as its shear factor is "
             f"another one; at large strain, the factors differ in shape as well."
         )
     share = (both["their_uncertainty"] / both["stderr"]).median()
     if share < SMALL_SHARE:
-        said.append(
+        notes.append(
             f"The uncertainties of homodyne are {share:.2g} of our standard errors (median): it counts both "
             f"halves of the matrix, and takes pairs that share frames as independent."
         )
-    asked, used = config.scaling, ours.config["scaling"]
-    if asked != used:
-        said.append(
-            f"Contrast and offset are {asked} in the configuration of homodyne and {used} in our fit: to see "
-            f"what that changes, fit again with `--scaling {asked}`."
+    their_scaling, our_scaling = config.scaling, ours.config["scaling"]
+    if their_scaling != our_scaling:
+        notes.append(
+            f"Contrast and offset are {their_scaling} in the configuration of homodyne and {our_scaling} in "
+            f"our fit: to see what that changes, fit again with `--scaling {their_scaling}`."
         )
     if status.lower() not in ("converged", "unknown"):
-        said.append(f"The fit of homodyne has not converged: it ended as {status}.")
-    off = (both["their_value"] - both["value"]) / both["stderr"]
+        notes.append(f"The fit of homodyne has not converged: it ended as {status}.")
+    difference = (both["their_value"] - both["value"]) / both["stderr"]
     rows = [["parameter", "homodyne", "homodyne_dask", "unit", "difference [stderr]"]]
     for name, row in both.iterrows():
-        before = value_and_error(row["their_value"], row["their_uncertainty"])
-        now = value_and_error(row["value"], row["stderr"])
-        rows.append([str(name), before, now, row["unit"], or_dash(off[name], "+.1f")])
+        their_value = value_and_error(row["their_value"], row["their_uncertainty"])
+        our_value = value_and_error(row["value"], row["stderr"])
+        errors_apart = or_dash(difference[name], "+.1f")
+        rows.append([str(name), their_value, our_value, row["unit"], errors_apart])
     caption = f"{model}, values ± errors, in the convention {convention}"
-    return table_document(caption, rows, notes=_distance(ours, off[np.isfinite(off)]) + said)
+    notes = _distance(ours, difference[np.isfinite(difference)]) + notes
+    return table_document(caption, rows, notes=notes)
 
 
-def _distance(ours: FitResult, off: pandas.Series) -> list[str]:
+def _on_unmoved(values: pandas.Series, config: FitConfig) -> list[str]:
+    initial = _at(values, {name: [value] for name, value in (config.initial or {}).items()})
+    bounded = _at(values.drop(initial), config.bounds or {})
+    reasons = {
+        "the initial value, from which its fit has not moved.": initial,
+        "at a bound, so that others make up for it.": bounded,
+    }
+    return [f"{joined_with_and(n)} of homodyne: {reason}" for reason, n in reasons.items() if n]
+
+
+def _distance(ours: FitResult, difference: pandas.Series) -> list[str]:
+    """difference: of both fits in each parameter, in standard errors of ours."""
     covariance = ours.errors.covariance
-    if covariance is None or off.empty:
+    if covariance is None or difference.empty:
         return []
-    inside = covariance.sel(cov_i=off.index, cov_j=off.index).values
-    error = np.sqrt(np.diag(inside))
+    compared = covariance.sel(cov_i=difference.index, cov_j=difference.index).values
+    error = np.sqrt(np.diag(compared))
+    correlation = compared / np.outer(error, error)
     try:
-        squared = float(np.dot(off, np.linalg.solve(inside / np.outer(error, error), off)))
+        squared = float(np.dot(difference, np.linalg.solve(correlation, difference)))
     except np.linalg.LinAlgError:  # two parameters that the data do not tell apart
         return []
-    if not 0 <= squared < math.inf:
+    if not 0 <= squared < math.inf:  # a covariance that rounding left without an inverse
         return []
-    mean = math.sqrt(squared / len(off))
+    mean = math.sqrt(squared / len(difference))
     return [
         f"The values {'agree' if mean < 2 else 'differ'}: with correlations, they are {mean:.2g} standard "
-        f"errors apart in each of {len(off)} directions (root mean square)."
+        f"errors apart in each of {len(difference)} directions (root mean square)."
     ]
 
 

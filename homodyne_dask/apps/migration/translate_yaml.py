@@ -176,8 +176,8 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
     >>> hd.from_homodyne_yaml("homodyne.yaml").config.convention
     'homodyne'
     """
-    where = path_of("path", path)
-    content = read_yaml(where, "check the name")
+    file = path_of("path", path)
+    content = read_yaml(file, "check the name")
     unknown: dict[str, str] = {}
     try:
         content = _of_today(content) if isinstance(content, dict) else {}
@@ -185,12 +185,12 @@ def from_homodyne_yaml(path: str | Path) -> Translation:
         theirs = HomodyneYaml(content)
         config, command = _translated(theirs)
     except OptionError as e:
-        likely = [f"{key}: {like}" for key, like in unknown.items() if "did you mean" in like]
-        raise OptionError("; the file has ".join([f"{where}: {e}", *likely[:3]])) from None
-    for key, like in unknown.items():
+        likely = [f"{key}: {hint}" for key, hint in unknown.items() if "did you mean" in hint]
+        raise OptionError("; the file has ".join([f"{file}: {e}", *likely[:3]])) from None
+    for key, hint in unknown.items():
         if key.partition(".")[0] in WHICH_DATA:
-            raise OptionError(f"{where}: {key} is unknown, and may decide what is fitted; {like}")
-    return Translation(where, config, command, tuple(theirs.remarks), ignored, unknown)
+            raise OptionError(f"{file}: {key} is unknown, and may decide what is fitted; {hint}")
+    return Translation(file, config, command, tuple(theirs.remarks), ignored, unknown)
 
 
 def _of_today(content: dict[str, Any]) -> dict[str, Any]:
@@ -390,8 +390,8 @@ def _by_name(path: str, pairs: Iterable[Any], names: tuple[str, ...]) -> dict[st
     return numbers
 
 
-def _name(path: str, written: Any, names: tuple[str, ...]) -> str:
-    name = ALIASES.get(str(written), str(written))
+def _name(path: str, spelled: Any, names: tuple[str, ...]) -> str:
+    name = ALIASES.get(str(spelled), str(spelled))
     if name not in (*names, *ELIMINATED):
-        raise OptionError(f"{path}: unknown parameter {written!r}; {nearest(written, names)}")
+        raise OptionError(f"{path}: unknown parameter {spelled!r}; {nearest(spelled, names)}")
     return name

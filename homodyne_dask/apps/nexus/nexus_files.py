@@ -83,10 +83,10 @@ def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> No
     data["input_dependent"] = measured
     g2 = np.full((axis.number - 1, len(scan.bins)), np.nan)  # the mean along each diagonal
     for n in range(len(scan.bins)):
-        shown = view.map_of(n)
-        measured[n], model[n] = shown.data, shown.model
+        bin_map = view.map_of(n)
+        measured[n], model[n] = bin_map.data, bin_map.model
         for lag in range(1, axis.number):
-            diagonal = np.diagonal(shown.data, lag)
+            diagonal = np.diagonal(bin_map.data, lag)
             finite = diagonal[np.isfinite(diagonal)]
             if finite.size:
                 g2[lag - 1, n] = finite.mean()
@@ -133,26 +133,19 @@ def _write_known(group: h5py.Group, experiment: Mapping[str, Any], names: tuple[
 
 
 def _write_fit(fit: h5py.Group, result: FitValues) -> None:
-    config, params = result.config, FittedParameters(result)
+    config = result.config
     fit["label"] = printable(result.verdict)
     function = _group(fit, "global_fit_function", "NXfit_function")
     function["function_type"] = config["model"]
     function["description"] = f"c2 of all bins, in the convention {config['convention']}"
-    names = ", ".join(params)
+    names = ", ".join(FittedParameters(result))
     function["formula_description"] = f"contrast*f({names}; t1, t2, q, phi) + offset"
-    group = _group(function, "fit_parameters", "NXparameters", model=config["model"])
-    for name, parameter in params.items():
-        attributes: dict[str, Any] = {"units": parameter.unit, "vary": parameter.vary}
-        if parameter.stderr is not None:  # an error or bound that is not known is absent
-            attributes |= {"error": parameter.stderr, "error_method": parameter.method}
-        for key in ("min", "max", *LIMITS):
-            if (end := getattr(parameter, key)) is not None and np.isfinite(end):
-                attributes[key] = end
-        _field(group, name, parameter.value, **attributes)
+    parameters = _group(function, "fit_parameters", "NXparameters", model=config["model"])
+    _write_parameters(parameters, result)
     derived = _group(fit, "derived_quantities", "NXparameters")
-    names = {"stderr": "error"} | {key: key for key in ("low_95", "high_95", *LIMITS)}
+    words_of = {"stderr": "error"} | {key: key for key in ("low_95", "high_95", *LIMITS)}
     for name, quantity in derived_quantities(result).items():
-        numbers = {word: getattr(quantity, key) for key, word in names.items()}
+        numbers = {word: getattr(quantity, key) for key, word in words_of.items()}
         attributes = {word: number for word, number in numbers.items() if np.isfinite(number)}
         attributes |= {"units": quantity.unit, "formula": quantity.formula}
         _field(derived, name, quantity.value, **attributes)
@@ -161,12 +154,23 @@ def _write_fit(fit: h5py.Group, result: FitValues) -> None:
         stderr = result.scaling.get(f"{name}_stderr")
         if stderr is not None and np.isfinite(stderr).any():
             about["error"] = stderr.values
-        _field(group, name, result.scaling[name].values, **about)
+        _field(parameters, name, result.scaling[name].values, **about)
     error = _group(fit, "error_function", "NXfit_function")
     words = "Levenberg-Marquardt, contrast and offset eliminated; loss"
     error["description"] = f"{words} {config['loss']}"
     for name, metric in (("chisqr", "χ²"), ("redchi", "reduced χ²")):
         _field(fit, f"figure_of_merit_{name}", getattr(result, name), units="", metric=metric)
+
+
+def _write_parameters(group: h5py.Group, result: FitValues) -> None:
+    for name, parameter in FittedParameters(result).items():
+        attributes: dict[str, Any] = {"units": parameter.unit, "vary": parameter.vary}
+        if parameter.stderr is not None:  # an error or bound that is not known is absent
+            attributes |= {"error": parameter.stderr, "error_method": parameter.method}
+        for key in ("min", "max", *LIMITS):
+            if (end := getattr(parameter, key)) is not None and np.isfinite(end):
+                attributes[key] = end
+        _field(group, name, parameter.value, **attributes)
 
 
 def _write_process(entry: h5py.Group, result: FitValues) -> None:

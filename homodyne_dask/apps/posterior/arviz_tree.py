@@ -167,7 +167,7 @@ def _parameters(result: FitResult, theta: np.ndarray) -> xarray.Dataset:
 
 def _rates(view: FitView, draws: Draws) -> tuple[xarray.Dataset, xarray.Dataset]:
     """Return the rates of draws and of the fit at some ages [s]; both empty for a model without rates."""
-    scan, problem = view.scan, view.model.at.problem
+    scan, problem = view.scan, view.model.point.problem
     rates_of_draws = evaluation_of(problem.model).rates_of_draws
     if rates_of_draws is None:
         return xarray.Dataset(), xarray.Dataset()

@@ -56,8 +56,8 @@ class Mixture(NamedTuple):
 
     def distances(self, z: Places) -> Float[np.ndarray, "k n"]:
         """Return squared distances from each middle in units of its scale."""
-        away = z - self.mean[:, None]
-        return ((away @ np.linalg.inv(self.root).swapaxes(1, 2)) ** 2).sum(-1)
+        deviation = z - self.mean[:, None]
+        return ((deviation @ np.linalg.inv(self.root).swapaxes(1, 2)) ** 2).sum(-1)
 
     def densities(self, z: Places) -> Float[np.ndarray, "k n"]:
         """Return the logarithm of the density of each t with its share, up to a constant."""
@@ -83,10 +83,10 @@ class Mixture(NamedTuple):
             weight = belongs * (self.dof + p) / (self.dof + mixture.distances(z))
             number = belongs.sum(1) + 1e-3
             mean = (weight @ z + 1e-3 * mixture.mean) / (weight.sum(1) + 1e-3)[:, None]
-            away = z - mean[:, None]
-            scale = (weight[..., None] * away).swapaxes(1, 2) @ away
-            together = scale.sum(0) / n
-            scale = (scale + _SHRUNK * p * together) / (number + _SHRUNK * p)[:, None, None]
+            deviation = z - mean[:, None]
+            scale = (weight[..., None] * deviation).swapaxes(1, 2) @ deviation
+            mean_scale = scale.sum(0) / n
+            scale = (scale + _SHRUNK * p * mean_scale) / (number + _SHRUNK * p)[:, None, None]
             mixture = Mixture(number / number.sum(), mean, root_of(scale), self.dof)
         return mixture
 
@@ -102,11 +102,11 @@ def r_hat_and_ess(draws: Steps) -> tuple[float, float]:
     """Return the largest R-hat and the smallest effective sample size, of bulk and tails, of all u."""
     from arviz_stats.base.array import array_stats  # lazy: it loads for a second
 
-    each = draws.transpose(2, 1, 0)
+    chains_of_u = draws.transpose(2, 1, 0)
     with np.errstate(all="ignore"):  # NaN of chains that did not move
-        r_hat = [array_stats.rhat(u) for u in each]
-        bulk = [array_stats.ess(u) for u in each]
-        tail = [array_stats.ess(u, method="tail", prob=(0.05, 0.95)) for u in each]
+        r_hat = [array_stats.rhat(u) for u in chains_of_u]
+        bulk = [array_stats.ess(u) for u in chains_of_u]
+        tail = [array_stats.ess(u, method="tail", prob=(0.05, 0.95)) for u in chains_of_u]
     return float(np.max(r_hat)), float(np.min([bulk, tail]))
 
 
@@ -116,26 +116,26 @@ def walk(
     """Return the places of chains after each cycle; z: where they start."""
     z, density_at_z, (n, p) = z.copy(), log_density(z), z.shape
     halves = np.arange(0, n, 2), np.arange(1, n, 2)
-    kept = np.empty((cycles, n, p))
+    steps = np.empty((cycles, n, p))
     for cycle in range(cycles):
         for moving, others in (halves, halves[::-1]):
-            first = rng.integers(len(others), size=len(moving))
-            second = (first + rng.integers(1, len(others), size=len(moving))) % len(others)
+            minuend = rng.integers(len(others), size=len(moving))
+            second = (minuend + rng.integers(1, len(others), size=len(moving))) % len(others)
             share = rng.uniform(0.5, 1.0, len(moving)) * 2.38 / np.sqrt(2 * p)
             share = np.where(rng.random(len(moving)) < _WHOLE, 1.0, share)[:, None]
             noise = _NOISE * rng.standard_normal((len(moving), p)) @ mixture.root[0].T
-            tried = z[moving] + share * (z[others[first]] - z[others[second]]) + noise
+            tried = z[moving] + share * (z[others[minuend]] - z[others[second]]) + noise
             density = log_density(tried)
-            taken = np.log(rng.random(len(moving))) < density - density_at_z[moving]
-            z[moving[taken]], density_at_z[moving[taken]] = tried[taken], density[taken]
+            accepted = np.log(rng.random(len(moving))) < density - density_at_z[moving]
+            z[moving[accepted]], density_at_z[moving[accepted]] = tried[accepted], density[accepted]
         tried = mixture.draws(_INDEPENDENT * n, rng)
         density, proposed = log_density(tried), mixture.log_density(tried)
         for places in np.split(np.arange(_INDEPENDENT * n), _INDEPENDENT):
             gain = density[places] - proposed[places] - density_at_z + mixture.log_density(z)
-            taken = np.log(rng.random(n)) < gain
-            z[taken], density_at_z[taken] = tried[places[taken]], density[places[taken]]
-        kept[cycle] = z
-    return kept
+            accepted = np.log(rng.random(n)) < gain
+            z[accepted], density_at_z[accepted] = tried[places[accepted]], density[places[accepted]]
+        steps[cycle] = z
+    return steps
 
 
 def chains_of(
@@ -146,16 +146,16 @@ def chains_of(
     They are begun anew, longer, where those before ended, until they agree and have as many effective draws
     as are wanted; so the first ones only find the way and the mixture.
     """
-    needed = -(-draws // len(z))
-    cycles, spent = min(max(needed // 4, _SHORTEST), _SHORT), 0
+    cycles_needed = -(-draws // len(z))
+    cycles, spent = min(max(cycles_needed // 4, _SHORTEST), _SHORT), 0
     while True:
-        kept = walk(log_density, z, mixture, cycles, rng)
-        r_hat, effective = r_hat_and_ess(kept)
+        steps = walk(log_density, z, mixture, cycles, rng)
+        r_hat, effective = r_hat_and_ess(steps)
         spent += cycles
         agree = r_hat < MAX_R_HAT
-        enough = agree and cycles >= needed and effective > _ENOUGH * draws
-        if enough or spent > _MOST * max(needed, 100):
-            return Chains(kept, r_hat, effective), mixture
-        z = kept[-1]
-        mixture = mixture.fitted_to(kept[cycles // 2 :].reshape(-1, z.shape[1]), rng)
-        cycles = max(2 * cycles, needed if agree else 0)
+        enough = agree and cycles >= cycles_needed and effective > _ENOUGH * draws
+        if enough or spent > _MOST * max(cycles_needed, 100):
+            return Chains(steps, r_hat, effective), mixture
+        z = steps[-1]
+        mixture = mixture.fitted_to(steps[cycles // 2 :].reshape(-1, z.shape[1]), rng)
+        cycles = max(2 * cycles, cycles_needed if agree else 0)

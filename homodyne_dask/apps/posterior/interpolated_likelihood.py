@@ -61,23 +61,23 @@ def sample_pairs(scan: Scan, min_lag: int, rng: np.random.Generator) -> PairSamp
     Lags are divided into intervals of equal ratio; from each come as many pairs. Half of their ages are
     uniform and half log-uniform: where a rate is a power of age, f changes most in the first frames.
     """
-    used = np.flatnonzero(scan.use)
-    first, span = used[0], used[-1] - used[0]
+    selected_frames = np.flatnonzero(scan.use)
+    first, span = selected_frames[0], selected_frames[-1] - selected_frames[0]
     edges = np.unique(np.geomspace(min_lag, span + 1, _LAG_INTERVALS).astype(int))
-    each = -(-max(_MIN_PAIRS, -(-SAMPLE // len(scan.bins))) // max(len(edges) - 1, 1))
+    pairs_per_interval = -(-max(_MIN_PAIRS, -(-SAMPLE // len(scan.bins))) // max(len(edges) - 1, 1))
     samples: list[PairSample] = []
     for low, high in pairwise(edges):
         lags = np.arange(low, high)
         pairs = float((span + 1 - lags).sum())
-        lag = rng.choice(lags, each, p=(span + 1 - lags) / pairs)
+        lag = rng.choice(lags, pairs_per_interval, p=(span + 1 - lags) / pairs)
         ages = span + 1 - lag
-        uniform, log_ages = rng.random(each), np.log(ages + 1.0)
-        early = rng.random(each) < 0.5
+        uniform, log_ages = rng.random(pairs_per_interval), np.log(ages + 1.0)
+        early = rng.random(pairs_per_interval) < 0.5
         age = np.where(early, np.expm1(uniform * log_ages), uniform * ages).astype(int)
         age = age.clip(0, ages - 1)
         share = 0.5 + 0.5 * ages * np.log((age + 2) / (age + 1)) / log_ages  # 1 of uniform ones
         selected = scan.use[first + age] & scan.use[first + age + lag]
-        number = np.where(selected, pairs / (each * share), 0.0)
+        number = np.where(selected, pairs / (pairs_per_interval * share), 0.0)
         samples.append(PairSample(first + age, first + age + lag, number))
     return PairSample(*(np.concatenate(columns) for columns in zip(*samples, strict=True)))
 
@@ -150,23 +150,23 @@ def choose_basis(
     n = f.shape[2] // 2
     change = (f[1:] - f[0]) * scale
     fitted, test = (half.reshape(len(change), -1).T for half in (change[..., :n], change[..., n:]))
-    candidates, wanted = fitted[:, :-held_out], fitted[:, -held_out:]
+    candidates, held_out_draws = fitted[:, :-held_out], fitted[:, -held_out:]
     Q, R = np.linalg.qr(candidates)
     _, _, pivots = cast(Any, qr(R, mode="economic", pivoting=True))
-    wanted = Q.T @ wanted
-    chosen, error = pivots, np.inf
+    held_out_draws = Q.T @ held_out_draws
+    basis_draws, error = pivots, np.inf
     for size in (size for size in SIZES if size <= candidates.shape[1]):
-        chosen = pivots[:size]
-        a = np.linalg.lstsq(R[:, chosen], wanted, rcond=1e-13)[0]
-        distance = np.linalg.norm(test[:, -held_out:] - test[:, chosen] @ a, axis=0)
+        basis_draws = pivots[:size]
+        a = np.linalg.lstsq(R[:, basis_draws], held_out_draws, rcond=1e-13)[0]
+        distance = np.linalg.norm(test[:, -held_out:] - test[:, basis_draws] @ a, axis=0)
         # in units of √χ²: multiplied with the noise to first order, and its square, which the sample knows
         # to about a third
         error = float(((distance + distance**2 / 3) / factor).max())
         if error < tolerance:
             break
-    weights = np.linalg.pinv(R[:, chosen], rcond=1e-13) @ Q.T
-    thetas = np.concatenate([thetas[:1], thetas[1:][chosen]])
-    return Basis(thetas, f[0][:, :n], scale[:, :n], candidates[:, chosen], weights, error)
+    weights = np.linalg.pinv(R[:, basis_draws], rcond=1e-13) @ Q.T
+    thetas = np.concatenate([thetas[:1], thetas[1:][basis_draws]])
+    return Basis(thetas, f[0][:, :n], scale[:, :n], candidates[:, basis_draws], weights, error)
 
 
 class LikelihoodAt(NamedTuple):
@@ -199,8 +199,8 @@ class LikelihoodArrays(NamedTuple):
 def likelihood_arrays(
     wide: Gram, basis: Basis, pairs: PairSet, reduced: ReducedProblem, scaling: Scaling
 ) -> LikelihoodArrays:
-    bins, used = len(wide.pairs), wide.pairs > 0
-    linear = np.where(used[:, None], reduced.linear_params, 0.0)
+    bins, with_pairs = len(wide.pairs), wide.pairs > 0
+    linear = np.where(with_pairs[:, None], reduced.linear_params, 0.0)
     linear[reduced.undetermined, 1] = 0.0
     to_residual = np.broadcast_to(np.eye(wide.moments.shape[1]), wide.moments.shape).copy()
     to_residual[:, 1, 0], to_residual[:, 1, 2] = -linear.T
@@ -208,9 +208,11 @@ def likelihood_arrays(
     columns, groups = constraint_columns(scaling, bins)
     weight = mean = np.zeros((bins, 2))
     if scaling.prior is not None:
-        each = used / max(used.sum(), 1) if scaling.mode == "shared" else used.astype(float)
-        weight, mean = each[:, None] * scaling.prior.weight, scaling.prior.mean
-    determined = np.stack([used, used], axis=1)
+        share = with_pairs.astype(float)
+        if scaling.mode == "shared":  # one prior, to which all bins together contribute once
+            share = share / max(with_pairs.sum(), 1)
+        weight, mean = share[:, None] * scaling.prior.weight, scaling.prior.mean
+    determined = np.stack([with_pairs, with_pairs], axis=1)
     if groups == bins:
         determined[reduced.undetermined, 1] = False
     columns = columns.reshape(groups, bins // groups, columns.shape[1])
@@ -225,11 +227,11 @@ def likelihood_at(
     basis, f = arrays.basis, backend_of(model).f_of_theta(theta, arrays.pairs, model, convention)
     change = ((f - basis.reference) * basis.scale).reshape(-1)
     a = basis.weights @ change
-    outside = (change - basis.columns @ a).reshape(basis.scale.shape)
+    outside_basis = (change - basis.columns @ a).reshape(basis.scale.shape)
     G, contrast = jnp.asarray(arrays.moments), jnp.asarray(arrays.linear_params)[:, 1]
     of_h = G[:, :, 3:] @ a
     ones_h, r_h, f_h, h_h = of_h[:, 0], of_h[:, 1], of_h[:, 2], of_h[:, 3:] @ a
-    alone = -2 * contrast * r_h + contrast**2 * h_h + (outside**2).sum(1)
+    unfitted_chisqr = -2 * contrast * r_h + contrast**2 * h_h + (outside_basis**2).sum(1)
     mixed, ff = G[:, 0, 2] + ones_h, G[:, 2, 2] + 2 * f_h + h_h
     A = jnp.stack([jnp.stack([G[:, 0, 0], mixed], -1), jnp.stack([mixed, ff], -1)], -2)
     b = jnp.stack([G[:, 0, 1] - contrast * ones_h, G[:, 1, 2] + r_h - contrast * (f_h + h_h)], -1)
@@ -238,7 +240,7 @@ def likelihood_at(
     A = jnp.where(free[:, :, None] & free[:, None, :], A, 0.0)
     b = jnp.where(free, b + arrays.prior_pull, 0.0)
     step, spread = _best_step(A, b, jnp.asarray(arrays.columns))
-    chisqr = alone - 2 * (step * b).sum(1) + jnp.einsum("bz,bzy,by->b", step, A, step)
+    chisqr = unfitted_chisqr - 2 * (step * b).sum(1) + jnp.einsum("bz,bzy,by->b", step, A, step)
     return LikelihoodAt(chisqr, jnp.asarray(arrays.linear_params) + step, spread)
 
 
@@ -249,12 +251,13 @@ def _best_step(
     groups, members, k = columns.shape
     if not k:
         return jnp.zeros_like(b), jnp.zeros((*b.shape, 0))
-    each = A.reshape(groups, members, 2, 2)
-    whole = jnp.einsum("gma,gmb,gmzy->gzayb", columns, columns, each).reshape(groups, 2 * k, 2 * k)
+    forms_of_bins = A.reshape(groups, members, 2, 2)
+    forms_of_groups = jnp.einsum("gma,gmb,gmzy->gzayb", columns, columns, forms_of_bins)
+    forms_of_groups = forms_of_groups.reshape(groups, 2 * k, 2 * k)
     right = jnp.einsum("gma,gmz->gza", columns, b.reshape(groups, members, 2))
-    size = jnp.diagonal(whole, axis1=1, axis2=2)
+    size = jnp.diagonal(forms_of_groups, axis1=1, axis2=2)
     unit = jnp.where(size > 0, 1 / jnp.sqrt(jnp.where(size > 0, size, 1.0)), 0.0)
-    scaled = whole * unit[:, :, None] * unit[:, None, :]
+    scaled = forms_of_groups * unit[:, :, None] * unit[:, None, :]
     scaled = scaled + jnp.where(size > 0, 0.0, 1.0)[:, :, None] * jnp.eye(2 * k)
     inverse_root = jnp.linalg.inv(jnp.linalg.cholesky(scaled)) * unit[:, None, :]
     root = jnp.swapaxes(inverse_root, 1, 2)  # root rootᵀ is the inverse

@@ -143,8 +143,8 @@ class Adjustment:
         if self.kind == "robust":
             d = u - self.centre
             adjusted, raw = ((d @ form * d).sum(-1) for form in (self.precision, self.hessian))
-            away = raw > np.finfo(float).tiny  # from the centre, where the ratio is 0/0
-            q = np.where(away, q * self.factor * adjusted / np.where(away, raw, 1.0), q)
+            off_centre = raw > np.finfo(float).tiny  # from the centre, where the ratio is 0/0
+            q = np.where(off_centre, q * self.factor * adjusted / np.where(off_centre, raw, 1.0), q)
         if np.isinf(self.dof):
             return -q / 2
         p = len(self.hessian)
@@ -164,9 +164,11 @@ def adjustment_of(
     H = to_x.T @ reduced.hessian[np.ix_(u.free, u.free)] @ to_x
     gradient = to_x.T @ reduced.gradient[u.free]
     step = inverse_of(H) @ gradient
-    alone = len(np.unique(request.clusters)) == len(request.clusters)  # no two see one speckle
+    independent = len(np.unique(request.clusters)) == len(
+        request.clusters
+    )  # no two see one speckle
     kind, factor, dof, V = "robust", 1.0, np.inf, None
-    if request.options.weighting == SPECKLE_WEIGHTS and (alone or adjust == "none"):
+    if request.options.weighting == SPECKLE_WEIGHTS and (independent or adjust == "none"):
         note = "the likelihood uses averages and the covariance of their speckle and counting noise"
     elif adjust == "none":
         kind, width = "none", "widths correspond to the naive errors"
@@ -189,11 +191,11 @@ def _width_of_speckle(
     Its size alone where a parameter ended at a bound, or follows one that did.
     """
     assert result.covariance is not None
-    moved = request.search.free_inside_bounds(u.theta)
+    free = request.search.free_inside_bounds(u.theta)
     prior = request.search.prior_terms(u.theta)
-    finite = np.isfinite(np.diag(result.covariance.values)[moved])
-    naive = inverse_of(reduced.hessian[np.ix_(moved, moved)])[np.ix_(finite, finite)]
-    places = np.flatnonzero(moved)[finite]
+    finite = np.isfinite(np.diag(result.covariance.values)[free])
+    naive = inverse_of(reduced.hessian[np.ix_(free, free)])[np.ix_(finite, finite)]
+    places = np.flatnonzero(free)[finite]
     V, dof = result.covariance.values[np.ix_(places, places)], result.parameters["dof"].values
     dof = dof[places]
     if prior is not None:
@@ -215,11 +217,13 @@ def _without_prior(
     covariance of the scores of the data; what is asked for is H⁻¹ S H⁻¹, in no direction below H⁻¹: where a
     prior is much narrower than the data, S is rounding.
     """
-    both = inverse_of(naive) + np.diag(weight)
+    joint_precision = inverse_of(naive) + np.diag(weight)
     root = np.linalg.cholesky(naive)
-    ratios, vectors = np.linalg.eigh(root.T @ (both @ of_fit @ both - np.diag(weight)) @ root)
+    ratios, vectors = np.linalg.eigh(
+        root.T @ (joint_precision @ of_fit @ joint_precision - np.diag(weight)) @ root
+    )
     of_data = (root @ vectors) * np.maximum(ratios, 1.0) @ (root @ vectors).T
-    inverse = inverse_of(both)
+    inverse = inverse_of(joint_precision)
     estimated = 1 - np.diag(inverse @ np.diag(weight) @ inverse) / np.diag(of_fit)
     from_data = estimated > _MIN_ESTIMATED
     return of_data, np.where(from_data, dof * np.where(from_data, estimated, 1.0) ** 2, np.inf)
@@ -229,10 +233,10 @@ def _width_of_scatter(
     request: Request, reduced: ReducedProblem, u: Coordinates, _: FitResult
 ) -> _Width:
     """Return the width of the scatter between bins, of which there are enough."""
-    clusters, moved = request.clusters, request.search.free_inside_bounds(u.theta)
-    joint = joint_equations(reduced, moved)
+    clusters, free = request.clusters, request.search.free_inside_bounds(u.theta)
+    joint = joint_equations(reduced, free)
     errors = uncertainty(request.search.names, joint, clusters)
-    both_moved, number, p = np.ix_(moved, moved), clusters_in(reduced, clusters), int(u.free.sum())
+    both_moved, number, p = np.ix_(free, free), clusters_in(reduced, clusters), int(u.free.sum())
     if errors.robust is None or not np.isfinite(errors.robust[both_moved]).all():
         raise OptionError(
             "neither the scatter between bins nor speckle noise determines the width of the "

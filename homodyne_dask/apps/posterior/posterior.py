@@ -23,7 +23,7 @@ from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data.dataclass_json import plain_values
 from homodyne_dask.results.data.derived_quantities import fitted_quantities
 from homodyne_dask.results.data.fit_result import plain_rows
-from homodyne_dask.results.data.fitted_parameters import nearest_turn
+from homodyne_dask.results.data.fitted_parameters import FittedParameter, nearest_turn
 from homodyne_dask.results.files import result_folder as files_of
 from homodyne_dask.results.files.json_files import missing_values
 from homodyne_dask.results.result_classes import FitResult
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from homodyne_dask.store.scan import Scan
 
 MAX_ERROR = 0.05
-"""Largest difference of log densities from those of all pairs that is not remarked upon."""
+"""Largest difference of log densities from those of all pairs of which a report does not warn."""
 UNTRUSTED_ERROR = 0.5
 """Error of log p above which draws are unreliable: they have the wrong weight by more than half."""
 ENOUGH = 0.05
@@ -49,7 +49,7 @@ which an interval counts as symmetric about it."""
 INFORMATIVE = 3.0
 """Width of the prior over that of the posterior, below which the prior narrows the posterior."""
 KNOWN = 0.1
-"""Largest error of a shift from the number of draws with which those of the fit may be called enough."""
+"""Largest error of a shift, due to the number of draws, with which the errors of the fit may be enough."""
 LIMIT, AT_END, NEAR = 0.95, 0.01, 0.05
 """Probability that a one-sided limit holds the true value; share of the draws outside the narrowest interval,
 toward a bound, and distance of the outermost draw from it, over the length of that interval, up to which the
@@ -153,19 +153,19 @@ class Posterior(HandedOut, blocks.Reportable):
         the last. Raises OptionError for a folder without a fit, or with another one.
         """
         folder = path_of("folder", folder)
-        before = _fit_in(folder, self.result)
-        result = _with_posterior(before, self.plain)
+        saved_fit = _fit_in(folder, self.result)
+        result = _with_posterior(saved_fit, self.plain)
         with files_of.locked_folder(folder, files_of.LOCK), files_of.staging(folder) as staged:
             self.to_netcdf(staged / draws_tree.FILE)
-            drawn = _write_pictures(self, staged)
+            pictures = _write_pictures(self, staged)
             write_file(staged / "report.txt", result.report(all=True) + "\n")
             of_fit = [folder / f"{name}.png" for name in TITLES]
             files_of.write_report(
-                result, staged, [path for path in of_fit if path.is_file()], drawn
+                result, staged, [path for path in of_fit if path.is_file()], pictures
             )
             # a folder whose summary.json names a posterior has all its files
-            if before.errors.posterior is not None:
-                _with_posterior(before, None).to_json(folder / SUMMARY)
+            if saved_fit.errors.posterior is not None:
+                _with_posterior(saved_fit, None).to_json(folder / SUMMARY)
             for path in (folder / draws_tree.FILE, *folder.glob(files_of.POSTERIOR_PICTURES)):
                 path.unlink(missing_ok=True)
             files = files_of.move_files(staged, folder)
@@ -195,11 +195,11 @@ def load_posterior(path: str | Path) -> Posterior:
     >>> hd.load_posterior("A0123.nc").reliable
     True
     """
-    where = path_of("path", path)
-    if where.is_dir():
-        where /= draws_tree.FILE
-    tree = draws_tree.read_tree(where)
-    with missing_values(where):
+    file = path_of("path", path)
+    if file.is_dir():
+        file /= draws_tree.FILE
+    tree = draws_tree.read_tree(file)
+    with missing_values(file):
         fit = tree["constant_data"].dataset["fit_summary"].values.tobytes()
         posterior = Posterior(from_summary(json.loads(fit)), tree)
         for name, sampled in tree["posterior"].dataset.data_vars.items():
@@ -217,7 +217,7 @@ def posterior_section(
 
     plain: the entry `posterior` of summary.json.
     """
-    why = why_unreliable(plain)
+    objection = why_unreliable(plain)
     priors = "; ".join(f"{name} {row['prior']}" for name, row in plain["parameters"].items())
     factor, dof, error = (
         nan_if_none(plain[key]) for key in ("design_effect", "dof", "largest_error")
@@ -238,7 +238,7 @@ def posterior_section(
         f"compared{beyond}",
     ]
     title = "Quantiles of the posterior"
-    quantiles = blocks.Sentences([why]) if why else blocks.Table(title, _rows(plain), 3)
+    quantiles = blocks.Sentences([objection]) if objection else blocks.Table(title, _rows(plain), 3)
     content = [quantiles, blocks.Sentences(sentences), blocks.Figures(pictures)]
     return blocks.Section("Posterior", content)
 
@@ -252,9 +252,9 @@ def _rows(plain: dict[str, Any]) -> list[list[str]]:
             limit = numbers.quantiles([row["limit_value"]], sd)[0]
             ends = ["", "", f"< {limit}"] if side == "upper" else [f"> {limit}", "", ""]
             shift = math.nan
-        shown = f"{100 * shift:.0f} %" if math.isfinite(shift) else "-"
+        shift_words = f"{100 * shift:.0f} %" if math.isfinite(shift) else "-"
         mean, quote = numbers.value_and_error(row["mean"], sd), row["quote"] or "-"
-        rows.append([name, mean, row["unit"], *ends, shown, quote])
+        rows.append([name, mean, row["unit"], *ends, shift_words, quote])
     return rows
 
 
@@ -287,15 +287,13 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
     # of an end: half the distance of the quantiles one binomial standard deviation to each side
     p = np.array(QUANTILES)[ENDS]
     draws = max(min(tree.attrs.get("effective_draws", np.nan), len(theta)), 1.0)
-    beside = (np.clip(p + sign * np.sqrt(p * (1 - p) / draws), 0, 1) for sign in (-1, 1))
-    before, after = (np.quantile(theta, shares, axis=0) for shares in beside)
-    shift_error = (after - before).max(0) / 2 / stderr
+    deviation = np.sqrt(p * (1 - p) / draws)
+    shares = (np.clip(p + sign * deviation, 0, 1) for sign in (-1, 1))
+    lower, upper = (np.quantile(theta, share, axis=0) for share in shares)
+    shift_error = (upper - lower).max(0) / 2 / stderr
     limits = [
-        ("", np.nan)  # density at a bound that shapes of the rate made, not the data
-        if priors.get(name, "").startswith(FLAT_IN_RATE) or result.config["periods"].get(name)
-        else one_sided(draws_of, parameter.min, parameter.max, parameter.optimum)
-        for name, draws_of in zip(names, theta.T, strict=True)
-        for parameter in [result.params[name]]
+        _limit_of(result.params[n], priors.get(n, ""), result, x)
+        for n, x in zip(names, theta.T, strict=True)
     ]
     sides, limit_values = map(np.array, zip(*limits, strict=True))
     agrees = shift <= ENOUGH + 2 * shift_error
@@ -304,6 +302,7 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
         SYMMETRIC * (high - low) / 2 + 2 * np.sqrt(2) * shift_error * stderr
     )
     width_of_prior = np.ptp(np.quantile(of_prior, p, axis=0), axis=0)
+    # what to quote, of the first case that applies
     cases = {
         "limit": sides != "",
         "": np.isnan(shift),
@@ -336,6 +335,15 @@ def summary_table(result: FitResult, tree: DataTree) -> xarray.Dataset:
         | {"quantile": (("param", "quantiles"), quantile)},
         {"param": names, "quantiles": list(QUANTILES)},
     )
+
+
+def _limit_of(
+    parameter: FittedParameter, prior: str, result: FitResult, draws: Float[np.ndarray, " draw"]
+) -> tuple[str, float]:
+    # an angle has no bound, and shapes of the rate, not the data, make a density at a bound of one
+    if prior.startswith(FLAT_IN_RATE) or result.config["periods"].get(parameter.name):
+        return "", np.nan
+    return one_sided(draws, parameter.min, parameter.max, parameter.optimum)
 
 
 def one_sided(
@@ -429,6 +437,6 @@ def _write_pictures(posterior: Posterior, folder: Path) -> list[Path]:
     )
     words = why_unreliable(plain) or f"Median: {'; '.join(medians)}."
     for name, draw in pictures.items():
-        about = {"Title": CAPTIONS[name], "Description": words}
-        write_file(folder / f"{name}.png", png_of(draw(), about))
+        metadata = {"Title": CAPTIONS[name], "Description": words}
+        write_file(folder / f"{name}.png", png_of(draw(), metadata))
     return [folder / f"{name}.png" for name in pictures]

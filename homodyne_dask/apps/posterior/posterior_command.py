@@ -72,25 +72,25 @@ def posterior(
     Exit status: 0 done, 2 bad input, 3 the draws are unreliable, 130 interrupted.
     """
     workers = {name: options.pop(name) for name in CLUSTER}
-    chosen = PosteriorOptions(**given_of(options))
+    values = PosteriorOptions(**given_of(options))
     paths.require_one_fit(folder)
     paths.check_new(output, overwrite, (".nc",))
     result = hd.load_result(folder)
     data = data_of(result, folder, paths.WITH_STORE, store)
     scan = as_fitted(data, result)
     echo_progress(
-        f"{chosen.draws:,} draws from the posterior of {result.config['model']} fitted to "
+        f"{values.draws:,} draws from the posterior of {result.config['model']} fitted to "
         f"{in_line(scan.path)}"
     )
     with worker_options.client_of(workers_of_options(scan.path, workers)) as client:
-        drawn = hd.posterior(result, scan, **dict(chosen), client=client, progress=echo_progress)
+        sampled = hd.posterior(result, scan, **dict(values), client=client, progress=echo_progress)
     if as_json:
-        echo_json(drawn.values())
+        echo_json(sampled.values())
     else:
-        echo(str(drawn))
+        echo(str(sampled))
     if output is not None:
-        drawn.to_netcdf(output)
-    files = drawn.save(folder) if output is None else [output]
+        sampled.to_netcdf(output)
+    files = sampled.save(folder) if output is None else [output]
     if not as_json:
         echo(f"\nwritten: {in_line(', '.join(map(str, files)))}")
-    click.get_current_context().exit(0 if drawn.reliable else NOT_CONVERGED)
+    click.get_current_context().exit(0 if sampled.reliable else NOT_CONVERGED)

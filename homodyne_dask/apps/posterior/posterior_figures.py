@@ -77,14 +77,14 @@ def draw_corner(result: FitResult, tree: DataTree, ax: Axes | None = None) -> dr
     """Draw densities; lines are the values of the fit, and true ones if known."""
     theta = theta_in(result, tree["posterior"].dataset)
     places = [*free_names(result).values()][:MOST]
-    shown = [_drawn(result, theta[:, place], place) for place in places]
-    n, width = len(shown), draw.PAGE
+    panels = [_drawn(result, theta[:, place], place) for place in places]
+    n, width = len(panels), draw.PAGE
     side = min(SIDE, (width - LEFT - RIGHT - (n - 1) * GAP) / n)
     inside, space = n * side + (n - 1) * GAP, GAP / side
     picture = draw.figure(width, ax)
     grid = picture.add_gridspec(n, n, wspace=space, hspace=space)
     for row, column in np.argwhere(np.tri(n)).tolist():
-        axes, across, up = picture.add_subplot(grid[row, column]), shown[column], shown[row]
+        axes, across, up = picture.add_subplot(grid[row, column]), panels[column], panels[row]
         axes.tick_params(labelsize=7, labelbottom=row == n - 1, labelleft=column == 0 < row)
         if row == column:
             _marginal(axes, up)
@@ -129,15 +129,15 @@ def _drawn(result: FitResult, draws: Float[np.ndarray, " draw"], place: int) -> 
     )
 
 
-def _marginal(axes: Axes, shown: _Drawn) -> None:
-    counts, _ = np.histogram(shown.draws, shown.edges)
+def _marginal(axes: Axes, param: _Drawn) -> None:
+    counts, _ = np.histogram(param.draws, param.edges)
     density = gaussian_filter(counts.astype(float), 1.0, mode="nearest")
     density, look = density / density.max(), {"color": COLOURS[0], "lw": 1.2}
-    axes.fill_between(shown.middles, density, color=COLOURS[0], alpha=0.35, lw=0)
-    axes.plot(shown.middles, density, label="posterior: density, regions of 68 % and 95 %", **look)
-    if np.isfinite(shown.stderr) and shown.stderr > 0:
-        x = np.linspace(shown.edges[0], shown.edges[-1], 200)
-        axes.plot(x, np.exp(-0.5 * ((x - shown.value) / shown.stderr) ** 2), color=FIT, lw=1.2)
+    axes.fill_between(param.middles, density, color=COLOURS[0], alpha=0.35, lw=0)
+    axes.plot(param.middles, density, label="posterior: density, regions of 68 % and 95 %", **look)
+    if np.isfinite(param.stderr) and param.stderr > 0:
+        x = np.linspace(param.edges[0], param.edges[-1], 200)
+        axes.plot(x, np.exp(-0.5 * ((x - param.value) / param.stderr) ** 2), color=FIT, lw=1.2)
     axes.set_ylim(0, 1.08)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_yticks([])
@@ -159,15 +159,15 @@ def _pair(axes: Axes, x: _Drawn, y: _Drawn) -> None:
 def levels_holding(density: Float[np.ndarray, "n m"], shares: tuple[float, ...]) -> list[float]:
     """Return the densities above which these shares of all lie."""
     falling = np.sort(density, axis=None)[::-1]
-    held = np.cumsum(falling) / falling.sum()
-    return [float(falling[np.searchsorted(held, share)]) for share in shares]
+    share_above = np.cumsum(falling) / falling.sum()
+    return [float(falling[np.searchsorted(share_above, share)]) for share in shares]
 
 
-def _lines(line: Callable[..., object], shown: _Drawn) -> None:
-    line(shown.value, color=FIT, linewidth=0.8, label="fit")
-    if np.isfinite(shown.truth):
+def _lines(line: Callable[..., object], param: _Drawn) -> None:
+    line(param.value, color=FIT, linewidth=0.8, label="fit")
+    if np.isfinite(param.truth):
         line(
-            shown.truth, color=TRUTH, linewidth=1.0, linestyle="--", label="truth of simulated data"
+            param.truth, color=TRUTH, linewidth=1.0, linestyle="--", label="truth of simulated data"
         )
 
 

@@ -98,24 +98,26 @@ class Prior(NamedTuple):
         return np.clip(np.exp(y) if self.log else y, self.low, self.high)
 
 
-def _prior_of(parameter: Parameter, chosen: Distribution | None, search: Search) -> Prior:
+def _prior_of(parameter: Parameter, density: Distribution | None, search: Search) -> Prior:
     """Return a prior cut at the bounds of a fit; without ends the data need not bound it, either."""
     place = search.names.index(parameter.name)
     low, high, period = (float(x[place]) for x in (search.lower, search.upper, search.period))
-    if chosen is None:
+    if density is None:
         log = parameter.scale == "log" and low > 0
         if not np.isfinite(high - low):
             raise OptionError(
                 f"the prior of {parameter.name} is flat{' in the log' * log}, {low:g} to {high:g}, so its "
                 f"posterior may be unbounded: give it bounds in the fit, or a prior"
             )
-        chosen = Distribution("loguniform" if log else "uniform", (low, high), "")
+        density = Distribution("loguniform" if log else "uniform", (low, high), "")
     else:
-        require_known(chosen.name, _FORMS, f"{chosen.words}: unknown distribution {chosen.name!r}")
-        chosen.require(_FORMS[chosen.name].numbers.split(), _FORMS[chosen.name].positive.split())
-    form, origin = _FORMS[chosen.name], low
-    mean, sd, start, end = form.shape(chosen.numbers)
-    if chosen.name == "normal" and np.isfinite(period):  # of each of its means
+        unknown = f"{density.words}: unknown distribution {density.name!r}"
+        require_known(density.name, _FORMS, unknown)
+        form = _FORMS[density.name]
+        density.require(form.numbers.split(), form.positive.split())
+    form, origin = _FORMS[density.name], low
+    mean, sd, start, end = form.shape(density.numbers)
+    if density.name == "normal" and np.isfinite(period):  # of each of its means
         origin, low, high = mean - period / 2, mean - period / 2, mean + period / 2
     inside = max(low, start), min(high, end)
     if not inside[0] < inside[1]:
@@ -123,7 +125,7 @@ def _prior_of(parameter: Parameter, chosen: Distribution | None, search: Search)
             f"prior of {parameter.name} extends from {start:g} to {end:g}, outside the bounds {low:g} to "
             f"{high:g}: change one of them"
         )
-    words = form.words.format(*chosen.numbers, ends="{:g} to {:g}".format(*inside))
+    words = form.words.format(*density.numbers, ends="{:g} to {:g}".format(*inside))
     return Prior(with_unit(words, parameter.unit), *inside, form.log, mean, sd, origin, period)
 
 
@@ -131,11 +133,11 @@ def posterior_priors(
     parameters: tuple[Parameter, ...], search: Search, by_user: Mapping[str, Any]
 ) -> tuple[dict[str, Prior], tuple[PowerLaw, ...]]:
     """Return the prior of every free parameter, and the rates that have one of their own: none was given."""
-    chosen = given_priors(by_user, search)
+    given_by_user = given_priors(by_user, search)
     named = {law: {search.names[n] for n in law.places} for law in free_laws(search)}
-    laws = tuple(law for law, names in named.items() if not names & chosen.keys())
+    laws = tuple(law for law, names in named.items() if not names & given_by_user.keys())
     free = [parameters[n] for n in np.flatnonzero(search.free)]
-    priors = {p.name: _prior_of(p, chosen.get(p.name), search) for p in free}
+    priors = {p.name: _prior_of(p, given_by_user.get(p.name), search) for p in free}
     for n in (n for law in laws for n in law.places[:2]):
         p, prior = parameters[n], priors[parameters[n].name]
         words = with_unit(f"{FLAT_IN_RATE}, {prior.low:g} to {prior.high:g}", p.unit)

@@ -155,11 +155,11 @@ class Sampler:
         modes = modes_of(target, of_sample, of_sample(z).max() - _REACH, middle, root)
         turned = z + modes[np.arange(chains) % len(modes)] - middle
         z = np.where(np.isfinite(of_sample(turned))[:, None], turned, z)
-        kept = z[None]
+        steps = z[None]
         for _ in range(2):
-            kept = walks.walk(of_sample, z, mixture, _ROUGH_CYCLES, rng)
-            z, mixture = kept[-1], mixture.fitted_to(kept.reshape(-1, len(middle)), rng)
-        return z, mixture, self._chosen(kept)
+            steps = walks.walk(of_sample, z, mixture, _ROUGH_CYCLES, rng)
+            z, mixture = steps[-1], mixture.fitted_to(steps.reshape(-1, len(middle)), rng)
+        return z, mixture, self._chosen(steps)
 
     def _chosen(self, z: Steps) -> Places:
         places = self.rng.choice(z.reshape(-1, z.shape[2]), _BASIS_DRAWS + _HELD_OUT)
@@ -172,13 +172,13 @@ class Sampler:
         """
         coordinates_z, rng = self.target.z, self.rng
         width = np.repeat(0.5 ** np.arange(12), 20 * n)[:, None]
-        away = rng.standard_normal((len(width), len(mixture.root[0]))) @ mixture.root[0].T
-        x = coordinates_z.to_x(mixture.mean[0] + width * away)
+        deviation = rng.standard_normal((len(width), len(mixture.root[0]))) @ mixture.root[0].T
+        x = coordinates_z.to_x(mixture.mean[0] + width * deviation)
         outside = []
         for prior, values in zip(self.target.priors, x.T, strict=True):
             outside.append(np.isinf(prior.log_density(values)))
-            drawn = prior.sample(rng, len(x))
-            values[:] = np.where(outside[-1] & np.isfinite(values), drawn, values)
+            draws_of_prior = prior.sample(rng, len(x))
+            values[:] = np.where(outside[-1] & np.isfinite(values), draws_of_prior, values)
         x = x[np.any(outside, axis=0).argsort(kind="stable")]
         x = x[coordinates_z.inside(x)]
         with np.errstate(all="ignore"):
@@ -203,8 +203,8 @@ class Sampler:
         u, request, adjustment = self.target.u, self.request, self.target.adjustment
         grams = self.sweep.candidates(u.to_theta(x))
         exact = [reduce(gram, request.scaling, request.sum_rounding).chisqr for gram in grams]
-        both = np.array(exact) - self.reduced.chisqr, self.chisqr(arrays, x)
-        log_p = [adjustment.log_likelihood(u.from_x(x), chisqr) for chisqr in both]
+        chisqr_of_both = np.array(exact) - self.reduced.chisqr, self.chisqr(arrays, x)
+        log_p = [adjustment.log_likelihood(u.from_x(x), chisqr) for chisqr in chisqr_of_both]
         return float(np.abs(log_p[0] - log_p[1]).max())
 
     def chisqr(self, arrays: interpolated.LikelihoodArrays, x: Places) -> Values:
@@ -228,7 +228,7 @@ class Sampler:
             error = self.error(arrays, near[:CHECKED])
             if error < MAX_ERROR or passes == _MAX_PASSES:
                 break
-        kept = np.linspace(0, len(chains.z) - 1, -(-draws // len(z))).round().astype(int)
+        steps_kept = np.linspace(0, len(chains.z) - 1, -(-draws // len(z))).round().astype(int)
         adjustment = self.target.adjustment
         about = {
             "adjust": adjustment.kind,
@@ -236,12 +236,12 @@ class Sampler:
             "design_effect": adjustment.factor,
             "dof": adjustment.dof,
             "r_hat": chains.r_hat,
-            "effective_draws": min(chains.effective, float(len(kept) * len(z))),
+            "effective_draws": min(chains.effective, float(len(steps_kept) * len(z))),
             "columns": len(arrays.basis.thetas) - 1,
             "checked": CHECKED,
             "largest_error": error,
         }
-        return self._draws(self.target.z.to_x(chains.z[kept].swapaxes(0, 1)), arrays, about)
+        return self._draws(self.target.z.to_x(chains.z[steps_kept].swapaxes(0, 1)), arrays, about)
 
     def _draws(
         self, x: Steps, arrays: interpolated.LikelihoodArrays, about: dict[str, Any]
@@ -255,14 +255,14 @@ class Sampler:
         deviation = (likelihood.spread * np.repeat(normal, members, axis=1)).sum(-1)
         linear = likelihood.linear_params + np.sqrt(target.adjustment.factor) * deviation
         of_bins = -(reduced.chisqr_per_bin + likelihood.chisqr) / (2 * target.adjustment.factor)
-        used = reduced.count > 0
+        with_pairs = reduced.count > 0
         by_draw = {
             "theta": target.u.to_theta(x),
-            "linear_params": np.where(used[:, None], linear, np.nan),
-            "log_likelihood": np.where(used, of_bins, np.nan),
+            "linear_params": np.where(with_pairs[:, None], linear, np.nan),
+            "log_likelihood": np.where(with_pairs, of_bins, np.nan),
             "log_prior": target.log_prior(x),
         }
-        by_chain = {name: each.reshape(*shape, *each.shape[1:]) for name, each in by_draw.items()}
+        by_chain = {name: rows.reshape(*shape, *rows.shape[1:]) for name, rows in by_draw.items()}
         names = np.array(self.request.search.names)[target.u.free].tolist()
         priors = {name: prior.text for name, prior in zip(names, target.priors, strict=True)}
         prior_draws = target.prior_draws(len(x), self.rng)
@@ -290,8 +290,8 @@ def modes_of(
             turned[:, n] -= 2 * densities.rate_values(laws[n], turned[:, laws[n].places])[:, 1]
         turned = target.z.from_x(turned[target.z.inside(turned)])
         for z in turned[log_density(turned) > least] if len(turned) else ():
-            apart = np.linalg.norm(np.linalg.solve(root, (modes - z).T), axis=0).min()
-            if apart > _APART and len(modes) < _MOST_MODES:
+            distance = np.linalg.norm(np.linalg.solve(root, (modes - z).T), axis=0).min()
+            if distance > _APART and len(modes) < _MOST_MODES:
                 modes = np.concatenate([modes, z[None]])
     return modes
 
@@ -360,8 +360,8 @@ def posterior(
     require_posterior(result, request, draws, adjust)
     errors.require_count("seed", seed, 0)
     theta, search = result.parameters["optimum"].values.astype(float), request.search
-    chosen = dict(request.options.prior or {}) | dict(priors or {})
-    prior, laws = posterior_priors(request.parameters, search, chosen)
+    adjustment_options = dict(request.options.prior or {}) | dict(priors or {})
+    prior, laws = posterior_priors(request.parameters, search, adjustment_options)
     u, z = (densities.coordinates(search, theta, rates) for rates in (free_laws(search), laws))
     plan = plan_for(request, client, passes=PASSES_OF_A_POSTERIOR)
     require_memory_for_thetas(plan, max(interpolated.SIZES) + 1)

@@ -77,17 +77,17 @@ def cluster_start(site: str, jobs: str | None, file: Path) -> None:
             )
         file.unlink()  # of one that was killed
     code_digest()  # of what is loaded now: fits of other code are refused later
-    with ExitStack() as held:
-        held.callback(file.unlink, missing_ok=True)  # last, when its jobs have ended
+    with ExitStack() as resources:
+        resources.callback(file.unlink, missing_ok=True)  # last, when its jobs have ended
         if config.site is None:
-            security = held.enter_context(connect.new_key(file.parent))
-            client = held.enter_context(local_cluster(security=security))
+            security = resources.enter_context(connect.new_key(file.parent))
+            client = resources.enter_context(local_cluster(security=security))
         else:
-            made = batch.slurm_cluster(
+            starting = batch.slurm_cluster(
                 config.site, 1 if config.jobs is None else config.jobs, folder=file.parent
             )
-            client = held.enter_context(made).get_client()
-            held.enter_context(connect.closing_logged(client))
+            client = resources.enter_context(starting).get_client()
+            resources.enter_context(connect.closing_logged(client))
         place = {"host": socket.gethostname(), "pid": os.getpid()}
         place["dashboard"] = connect.dashboard_of(client)
         write_atomic(file, json.dumps(client.scheduler_info(n_workers=0) | place) + "\n")
@@ -116,8 +116,8 @@ def cluster_status(file: Path, key: str | None, as_json: bool) -> None:
         for address, worker in workers.items()
     ]
     if as_json:
-        written = read_scheduler_file(file)
-        named = {key: written.get(key) for key in ("address", "dashboard", "host", "pid")}
+        scheduler = read_scheduler_file(file)
+        named = {key: scheduler.get(key) for key in ("address", "dashboard", "host", "pid")}
         echo_json({"scheduler_file": str(file), **named, "workers": rows})
         return
     _print_scheduler(file)
@@ -142,9 +142,9 @@ def cluster_stop(file: Path, key: str | None) -> None:
 
 
 def _print_scheduler(file: Path) -> None:
-    written = read_scheduler_file(file)
-    page, host = written.get("dashboard"), written.get("host", "HOST")
-    echo(f"scheduler  {written['address']} on {host}")
+    scheduler = read_scheduler_file(file)
+    page, host = scheduler.get("dashboard"), scheduler.get("host", "HOST")
+    echo(f"scheduler  {scheduler['address']} on {host}")
     echo(f"to use it  homodyne-dask fit ... --scheduler-file {file}")
     if page:
         port = urlsplit(page).port
@@ -170,17 +170,17 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
         if isinstance(store, Path) and not store.exists():
             raise OptionError(f"{config}: data = {store} does not exist")
     batch.bounds(1 if settings.jobs is None else settings.jobs)
-    chosen = batch.site_named(site)
+    values_given = batch.site_named(site)
     words = ["fit", str(absolute(config)), "--site", site, "--resume"]
     words += ["--jobs", jobs] if jobs else []
-    driver = batch.driver_script(chosen, words, working_folder())
+    driver = batch.driver_script(values_given, words, working_folder())
     if dry_run:
         echo(driver, nl=False)
         return
-    chosen["log-directory"].mkdir(parents=True, exist_ok=True)
-    batch.sbatch("--test-only", batch.script(chosen, longest_task_of(settings)))
+    values_given["log-directory"].mkdir(parents=True, exist_ok=True)
+    batch.sbatch("--test-only", batch.script(values_given, longest_task_of(settings)))
     number = batch.submit_script(driver)
-    output = f"{chosen['log-directory']}/{chosen['name']}-driver-{number}.out"
+    output = f"{values_given['log-directory']}/{values_given['name']}-driver-{number}.out"
     if as_json:
         echo_json({"job": number, "output": output})
     else:
@@ -210,9 +210,7 @@ def preflight(
         raise OptionError("nothing to check: give --site, or stores with --scheduler-file")
     if not sources and (model or file):
         raise OptionError("--model and --scheduler-file apply to stores: give them, or only --site")
-    in_file = any(source.endswith((".yaml", ".yml")) for source in sources)
-    options = {"model": model or (None if in_file else "laminar_flow")}
-    config = shared.configuration(sources, options) if sources else None
+    config = _config_of(sources, model) if sources else None
     results: dict[str, Any] = {}
     with printing(to_stderr=as_json):
         if site:
@@ -224,17 +222,22 @@ def preflight(
         echo_json(results)
 
 
+def _config_of(sources: tuple[str, ...], model: str | None) -> FitConfig:
+    in_file = any(source.endswith((".yaml", ".yml")) for source in sources)
+    return shared.configuration(sources, {"model": model or (None if in_file else "laminar_flow")})
+
+
 def _check_site(site: batch.Site, task: float) -> dict[str, str]:
     script = batch.script(site, task).strip()
     versions = worker_checks.package_versions().items()
     facts = {
-        "versions": ", ".join(f"{what} {text}" for what, text in versions),
+        "versions": ", ".join(f"{package} {version}" for package, version in versions),
         "keys": str(site["shared-temp-directory"]),
         "logs": str(site["log-directory"]),
     }
     if site["batch"] == "slurm":
         facts["sbatch says"] = batch.sbatch("--test-only", script)
-    echo("\n".join([script, "", *(f"{what:<18} {text}" for what, text in facts.items())]))
+    echo("\n".join([script, "", *(f"{name:<18} {text}" for name, text in facts.items())]))
     return {"script": script, **facts}
 
 
@@ -243,10 +246,10 @@ def _check_stores(config: FitConfig, file: Path | None) -> dict[str, Any]:
     with connect_by_file(file) if file else nullcontext() as client:
         for store in config.data:
             scan = shared.selected(config, store)
-            work = hd.plan(scan, model_named(config.model), client=client, **config.plan_options())
-            echo(str(work))
-            plans[str(store)] = plan_values(work) | {"workers_examined": client is not None}
+            plan = hd.plan(scan, model_named(config.model), client=client, **config.plan_options())
+            echo(str(plan))
+            plans[str(store)] = plan_values(plan) | {"workers_examined": client is not None}
             if client is not None:
-                worker_checks.preflight(client, scan, work)
+                worker_checks.preflight(client, scan, plan)
                 echo(f"workers: all can read {store.name} and meet the requirements of a fit")
     return plans

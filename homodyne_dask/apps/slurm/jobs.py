@@ -129,15 +129,15 @@ _SETTINGS: dict[Any, tuple[Any, str]] = {
 _GONE = {"security": "remove it: jobs always use TLS", "tried": "remove it"}
 
 
-def _check(layer: Any, defaults: Site, what: str) -> None:
+def _check(layer: Any, defaults: Site, section: str) -> None:
     """Raise OptionError for settings that have no default, or whose values cannot be used."""
-    errors.require_type(what, layer, Mapping, "settings by name")
+    errors.require_type(section, layer, Mapping, "settings by name")
     for name, value in layer.items():
         key = str(name).replace("_", "-")
-        wrong = f"{what}.{key} = {shown(value)} cannot be used"
+        wrong = f"{section}.{key} = {shown(value)} cannot be used"
         if key in _GONE:
             raise OptionError(f"{wrong}: {_GONE[key]}")
-        errors.require_known(key, defaults, f"{what}: unknown setting {key!r}")
+        errors.require_known(key, defaults, f"{section}: unknown setting {key!r}")
         default = defaults[key]
         setting, form = _SETTINGS.get(key) or _SETTINGS[type(default)]
         try:
@@ -146,7 +146,7 @@ def _check(layer: Any, defaults: Site, what: str) -> None:
             why = f" ({e.errors()[0]['msg']})" if isinstance(e, ValidationError) else ""
             raise OptionError(f"{wrong}{why}: give {form or f'one such as {default!r}'}") from None
         if key == "driver":
-            _check(value, default, f"{what}.{key}")
+            _check(value, default, f"{section}.{key}")
 
 
 def default_interface() -> str:
@@ -199,11 +199,11 @@ def lifetime(walltime: float, task: float) -> tuple[float, float]:
     """
     replaced = LOST_SECONDS + START_SECONDS + task
     work = replaced + 3 * task + CLOSING_SECONDS
-    needed = max(work + replaced, work / (1 - 2 * STAGGER_SHARE))
-    if walltime < needed:
+    least_walltime = max(work + replaced, work / (1 - 2 * STAGGER_SHARE))
+    if walltime < least_walltime:
         raise OptionError(
             f"a walltime of {walltime:g} s is too short for workers to start, compute tasks of up "
-            f"to {task:.2g} s and stop in time: give at least {-(-needed // 60):.0f} minutes"
+            f"to {task:.2g} s and stop in time: give at least {-(-least_walltime // 60):.0f} minutes"
         )
     stagger = max(STAGGER_SHARE * walltime, replaced / 2)
     return walltime - CLOSING_SECONDS - task - stagger, stagger
@@ -254,8 +254,8 @@ def driver_script(site: Site, words: Sequence[str], folder: Path) -> str:
             f"--site {site['site']}` in your own batch job"
         )
     driver = site["driver"]
-    chosen = {"partition": driver["queue"] or site["queue"], "account": site["account"]}
-    directives = [f"--{option}={value}" for option, value in chosen.items() if value]
+    options_of_sbatch = {"partition": driver["queue"] or site["queue"], "account": site["account"]}
+    directives = [f"--{option}={value}" for option, value in options_of_sbatch.items() if value]
     template = (FOLDER / "driver.sbatch").read_text()
     return template.format(
         site=site,
@@ -294,33 +294,33 @@ def slurm_cluster(
     ...     hd.fit("A0123_c2.zarr", "laminar_flow", client=cluster.get_client())
     """
     errors.require_type("task", task, Real, "seconds")
-    chosen, (least, most) = site_named(site, **settings), bounds(jobs)
-    options, shared = job_options(chosen, task), chosen["shared-temp-directory"]
-    where = path_of("folder", folder) if folder else shared / f"{site}-{token_hex(3)}"
+    config, (least, most) = site_named(site, **settings), bounds(jobs)
+    options, shared = job_options(config, task), config["shared-temp-directory"]
+    key_folder = path_of("folder", folder) if folder else shared / f"{site}-{token_hex(3)}"
     configured = worker_settings.SCHEDULER_SETTINGS | worker_settings.MONITOR_SETTINGS
     configured |= {
         "distributed.deploy.lost-worker-timeout": LOST_SECONDS,
-        "distributed.scheduler.no-workers-timeout": chosen["patience"],
-        "homodyne-dask.no-progress": chosen["patience"],
-        "homodyne-dask.first-worker": chosen["patience"],
+        "distributed.scheduler.no-workers-timeout": config["patience"],
+        "homodyne-dask.no-progress": config["patience"],
+        "homodyne-dask.first-worker": config["patience"],
     }
-    chosen["log-directory"].mkdir(parents=True, exist_ok=True)
-    with ExitStack() as held:
-        held.enter_context(dask.config.set(configured))
-        local = held.enter_context(scratch.scratch_folder())
-        cluster = cluster_class(chosen["batch"])(
-            security=held.enter_context(tls.new_key(where)),
-            name=where.name,
+    config["log-directory"].mkdir(parents=True, exist_ok=True)
+    with ExitStack() as resources:
+        resources.enter_context(dask.config.set(configured))
+        local = resources.enter_context(scratch.scratch_folder())
+        cluster = cluster_class(config["batch"])(
+            security=resources.enter_context(tls.new_key(key_folder)),
+            name=key_folder.name,
             shared_temp_directory=str(shared),
-            scheduler_options={"local_directory": str(local), **chosen["scheduler-options"]},
+            scheduler_options={"local_directory": str(local), **config["scheduler-options"]},
             **options,
         )
-        held.enter_context(tls.closing_logged(cluster))
-        if chosen["batch"] == "slurm":
+        resources.enter_context(tls.closing_logged(cluster))
+        if config["batch"] == "slurm":
             sbatch("--test-only", cluster.job_script())
-        processes, threads = most * chosen["processes"], most * chosen["cores"]
-        cluster.expected = Workers(processes, threads, processes * chosen["worker-memory"])
-        cluster.task, cluster.logs = task, chosen["log-directory"]
+        processes, threads = most * config["processes"], most * config["cores"]
+        cluster.expected = Workers(processes, threads, processes * config["worker-memory"])
+        cluster.task, cluster.logs = task, config["log-directory"]
         cluster.adapt(minimum_jobs=least, maximum_jobs=most, interval="1s", wait_count=IDLE_SECONDS)
         cluster.scale(jobs=least)
         try:
@@ -348,8 +348,8 @@ class _Jobs(SpecCluster, JobCluster):
 
     def missing(self) -> str:
         number, planned = len(self.plan - self.observed), len(self.plan)
-        where = f"see the queue, and the logs of jobs in {self.logs}"
-        return f"{number} of {planned} workers are missing: {where}" * bool(number)
+        advice = f"see the queue, and the logs of jobs in {self.logs}"
+        return f"{number} of {planned} workers are missing: {advice}" * bool(number)
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
         """Drop, so that it is replaced, a job of several workers with the last; Dask does of one."""
@@ -357,8 +357,8 @@ class _Jobs(SpecCluster, JobCluster):
             job, _, _ = str(self.scheduler_info["workers"][msg]["name"]).rpartition("-")
 
             def drop() -> None:
-                left = any(str(worker).startswith(f"{job}-") for worker in self.observed)
-                if job in self.workers and not left:
+                has_workers = any(str(worker).startswith(f"{job}-") for worker in self.observed)
+                if job in self.workers and not has_workers:
                     self._futures.add(asyncio.ensure_future(self.workers.pop(job).close()))
 
             asyncio.get_running_loop().call_later(LOST_SECONDS, drop)

@@ -44,23 +44,19 @@ def open_trains(path: Path, options: IngestOptions) -> Source | None:
             return None
         (n_trains, n_bins, n_frames), _ = _shape(file)
         check_frames(n_frames, path, n_bins)
-        first, last = trains = options.trains or (0, n_trains)
-        if not 0 <= first < last <= n_trains:
-            raise OptionError(
-                f"trains = {first}:{last}, but {path.name} has {n_trains} trains: give the first, counted "
-                f"from 0, and the one after the last, such as 0:{n_trains}"
-            )
+        trains = _selected_trains(options, n_trains, path.name)
         q = hdf5.numbers(file, f"{GROUP}/q", count=n_bins) / 10
         time = hdf5.numbers(file, f"{GROUP}/t")  # of the pulses, or one less, of the lags
         time = np.append(0.0, time) if len(time) == n_frames - 1 else time - time[0]
         pictures = _pictures(file, n_trains, n_frames)
-    number = last - first
+    first, end = trains
+    number = end - first
     # of fewer than 16 trains one group, else 8 to 20
     scans = int(np.clip(number // TRAINS_PER_SCAN, *SCANS)) if number >= 2 * SCANS[0] else 1
     groups = list(pairwise(np.linspace(*trains, scans + 1).round().astype(int).tolist()))
-    each = "mean" if len(groups) == 1 else f"{len(groups)} scans, each the mean of a group,"
+    means = "mean" if len(groups) == 1 else f"{len(groups)} scans, each the mean of a group,"
     notes = [
-        f"{each} of {number} of {n_trains} trains, {first} to {last - 1}",
+        f"{means} of {number} of {n_trains} trains, {first} to {end - 1}",
         f"{GROUP}/q is assumed to be in 1/nm and was converted to 1/Å",
     ]
     if options.phi is None:
@@ -80,14 +76,24 @@ def open_trains(path: Path, options: IngestOptions) -> Source | None:
     )
     if len(groups) == 1:
         return source
-    each_group = [replace(source, reader=partial(read_trains, trains=group)) for group in groups]
-    return joined(each_group, [f"trains {first} to {end - 1}" for first, end in groups])
+    sources = [replace(source, reader=partial(read_trains, trains=group)) for group in groups]
+    return joined(sources, [f"trains {first} to {end - 1}" for first, end in groups])
+
+
+def _selected_trains(options: IngestOptions, n_trains: int, file_name: str) -> Trains:
+    first, end = options.trains or (0, n_trains)
+    if not 0 <= first < end <= n_trains:
+        raise OptionError(
+            f"trains = {first}:{end}, but {file_name} has {n_trains} trains: give the first, counted "
+            f"from 0, and the one after the last, such as 0:{n_trains}"
+        )
+    return first, end
 
 
 def _pictures(file: h5py.File, n_trains: int, n_frames: int) -> Pictures:
     pictures = pictures_in(file, (), (IMAGE,), n_frames)
-    held = hdf5.dataset_at(file, PULSES)
-    if held is None or held.ndim != 2 or len(held) != n_trains * n_frames:
+    intensities = hdf5.dataset_at(file, PULSES)
+    if intensities is None or intensities.ndim != 2 or len(intensities) != n_trains * n_frames:
         return pictures
     values = numbers_in(file, (PULSES,))
     if values is None:
@@ -98,9 +104,9 @@ def _pictures(file: h5py.File, n_trains: int, n_frames: int) -> Pictures:
     return pictures._replace(flux=total / np.maximum(finite.sum(axis=(0, 2)), 1))
 
 
-def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "t t"]:
+def read_trains(path: Path, dataset_and_bin: str, trains: Trains) -> Float32[np.ndarray, "t t"]:
     """Return the mean matrix of one bin, NaN where no train knows a pair."""
-    _, bin = place(where)
+    _, bin = place(dataset_and_bin)
     with hdf5.open_hdf5(path) as file:
         (_, _, n), within = _shape(file)
         total, count = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
@@ -120,13 +126,13 @@ def read_trains(path: Path, where: str, trains: Trains) -> Float32[np.ndarray, "
 
 def _shape(file: h5py.File) -> tuple[tuple[int, int, int], tuple[int, ...]]:
     """Return trains, bins and frames, and the place of stride 0 (within a train), () without strides."""
-    held = hdf5.dataset_at(file, MATRICES)
-    shape = None if held is None else held.shape
-    if held is None or shape is None or len(shape) not in (4, 5) or shape[-1] != shape[-2]:
+    matrices = hdf5.dataset_at(file, MATRICES)
+    shape = None if matrices is None else matrices.shape
+    if matrices is None or shape is None or len(shape) not in (4, 5) or shape[-1] != shape[-2]:
         form = "it must be (train, q, t, t) or (train, stride, q, t, t)"
         raise hdf5.wrong(file, MATRICES, f"has shape {shape}: {form}")
-    if held.dtype.kind not in "fiu":
-        raise hdf5.wrong(file, MATRICES, f"contains {held.dtype}, not real numbers")
+    if matrices.dtype.kind not in "fiu":
+        raise hdf5.wrong(file, MATRICES, f"contains {matrices.dtype}, not real numbers")
     size = shape[0], shape[-3], shape[-1]
     if len(shape) == 4:
         return size, ()

@@ -120,8 +120,8 @@ class ViewPage:
         self.choice.on_change("value", lambda attr, old, new: self._choose(int(new)))
         self.bins = models.Select(name="bins", title="bin", value="0")
         self.bins.on_change("value", self._changed)
-        parts = self._parts(open_shown(sources[0], sources))
-        self.layout = models.Column(children=parts, sizing_mode="stretch_width")
+        contents = self._parts(open_shown(sources[0], sources))
+        self.layout = models.Column(children=contents, sizing_mode="stretch_width")
 
     def show_in(self, document: Document) -> None:
         self.document = document
@@ -136,9 +136,9 @@ class ViewPage:
         self.bins.options = [(str(n), bin_name(scan, n)) for n in range(len(scan.bins))]
         self.bins.value = min(self.bins.value, self.bins.options[-1][0], key=int)
         begin, end = means.whole_span(scan)
-        whole = {"bounds": (begin, end), "reset_start": begin, "reset_end": end}
-        whole |= {"start": begin, "end": end, "min_interval": 3 * scan.attributes.frame_time}
-        self.axes: Any = [models.Range1d(**whole) for _ in "xy"]
+        span = {"bounds": (begin, end), "reset_start": begin, "reset_end": end}
+        span |= {"start": begin, "end": end, "min_interval": 3 * scan.attributes.frame_time}
+        self.axes: Any = [models.Range1d(**span) for _ in "xy"]
         for axis in self.axes:
             axis.on_change("start", self._changed)
             axis.on_change("end", self._changed)
@@ -174,8 +174,8 @@ class ViewPage:
         except HomodyneDaskError as e:
             self._say(str(e))
             return
-        before, parts = self.axes, self._parts(shown)
-        for axis, old in zip(self.axes, before, strict=True):
+        axes_before, parts = self.axes, self._parts(shown)
+        for axis, old in zip(self.axes, axes_before, strict=True):
             begin, end = max(axis.start, old.start), min(axis.end, old.end)
             if (old.start, old.end) != old.bounds and end - begin >= axis.min_interval:
                 axis.update(start=begin, end=end)

@@ -32,13 +32,13 @@ MAX_BODY_BYTES = 1_000_000
 class View:
     """A page that is served until it is closed; a notebook shows it as the output of a cell."""
 
-    def __init__(self, what: Sequence[Viewable], port: int) -> None:
+    def __init__(self, viewed: Sequence[Viewable], port: int) -> None:
         require_package("view", "bokeh", "view")
         from bokeh.server.server import Server
 
         from homodyne_dask.apps.view.view_page import ViewPage  # lazy: Bokeh may be missing
 
-        sources = sources_of(what)
+        sources = sources_of(viewed)
         open_shown(sources[0], sources)  # a mistake is raised before the page is served
         _check_port(port)
         path = f"/{secrets.token_urlsafe(TOKEN_BYTES)}"
@@ -76,18 +76,18 @@ def _check_port(port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))
     except (OSError, OverflowError) as e:
-        why = getattr(e, "strerror", None) or "there is no such port"
+        reason = getattr(e, "strerror", None) or "there is no such port"
         raise OptionError(
-            f"port {port} cannot be used ({why}): give another --port, or leave it out to use a free port"
+            f"port {port} cannot be used ({reason}): give another --port, or leave it out to use a free port"
         ) from e
 
 
-async def serve_page(what: Sequence[Viewable], port: int, opens: bool | None = None) -> None:
+async def serve_page(viewed: Sequence[Viewable], port: int, opens: bool | None = None) -> None:
     """Serve the page until SIGINT or SIGTERM; opens: in a browser, by default where there is a display."""
     if opens is None:
         opens = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
-    with closing(View(what, port)) as page, TemporaryDirectory(prefix="homodyne-dask-") as folder:
+    with closing(View(viewed, port)) as page, TemporaryDirectory(prefix="homodyne-dask-") as folder:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         echo(page.address)

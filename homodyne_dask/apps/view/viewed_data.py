@@ -42,10 +42,12 @@ class Shown:
         return cut_at_age(self.scan, self.cuts, bin, age)
 
 
-def sources_of(what: Sequence[Viewable], exclude: Mapping[str, Any] | None = None) -> list[Source]:
+def sources_of(
+    viewables: Sequence[Viewable], exclude: Mapping[str, Any] | None = None
+) -> list[Source]:
     """Return the stores, opened, and results among which a page lets choose; exclude: of stores."""
     sources: list[Source] = []
-    for viewed in what:
+    for viewed in viewables:
         form = "a scan, a result, or the path of a store, of a fit or of a folder of fits"
         require_type("what to view", viewed, Viewable, form)
         if isinstance(viewed, Scan | FitResult):
@@ -77,16 +79,16 @@ def name_of(source: Source) -> str:
     return absolute(path).name
 
 
-def open_shown(source: Source, given: Sequence[Source] = ()) -> Shown:
+def open_shown(source: Source, sources: Sequence[Source] = ()) -> Shown:
     """Open a store or a result; a store in `given` whose fit this is has its data, wherever it lies now."""
     if isinstance(source, Scan):
         return Shown(source)
     result = source if isinstance(source, FitResult) else load_result(source)
-    stores = {scan.digest: scan for scan in given if isinstance(scan, Scan)}
-    held = stores.get(result.provenance.inputs["store_sha256"])
+    stores = {scan.digest: scan for scan in sources if isinstance(scan, Scan)}
+    store = stores.get(result.provenance.inputs["store_sha256"])
     try:
-        if held is not None:
-            scan = as_selected(held, result)
+        if store is not None:
+            scan = as_selected(store, result)
         elif isinstance(source, FitResult):
             scan = fitted_scan(result)
         else:

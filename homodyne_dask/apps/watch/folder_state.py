@@ -83,10 +83,10 @@ def open_state(results: Path, fit: Mapping[str, object]) -> WatchState:
         return state
     read = FORMAT.read(file)
     with json_files.missing_values(file):
-        before = dict(read["fit"])
+        fit_before = dict(read["fit"])
         for name, (stamp, problem) in read["files"].items():
             state.ended[name] = EndedFile(Stamp(*stamp), problem)
-    different = [key for key in {**before, **fit} if before.get(key) != fit.get(key)]
+    different = [key for key in {**fit_before, **fit} if fit_before.get(key) != fit.get(key)]
     if different:
         raise OptionError(
             f"{results} contains fits with another {different[0]}: give another --output, or the options "
@@ -97,7 +97,7 @@ def open_state(results: Path, fit: Mapping[str, object]) -> WatchState:
 
 def remove_store(store: Path) -> None:
     """Remove a store that was just ingested; it is moved first: no part of one is ever found in its place."""
-    moved = store.with_name(".removed")
-    remove_tree(moved)  # of a watcher that was killed
-    store.rename(moved)
-    remove_tree(moved)
+    removed = store.with_name(".removed")
+    remove_tree(removed)  # of a watcher that was killed
+    store.rename(removed)
+    remove_tree(removed)

@@ -50,7 +50,7 @@ class ScanTable:
     def remove(self, name: str) -> None:
         self.changed |= self.rows.pop(name, None) is not None
 
-    def write(self, folder: Path, said: Sequence[str], reload: float | None = None) -> None:
+    def write(self, folder: Path, sentences: Sequence[str], reload: float | None = None) -> None:
         """Write scans.csv and scans.html; said: what is done and waited for; reload: seconds of the page."""
         rows = []
         for written, row in sorted(self.rows.values(), key=lambda entry: (entry[0], entry[1].name)):
@@ -58,9 +58,9 @@ class ScanTable:
             rows.append(replace(row, at=columns))
         names = quantity_names(rows, self.names)
         title = f"{len(rows)} scans, the latest {rows[-1].name}" if rows else "No scan yet"
-        said = [f"{said[0]}; written {local_time(time.time())}", *said[1:]]
+        sentences = [f"{sentences[0]}; written {local_time(time.time())}", *sentences[1:]]
         of_folder = SCANS, folder, pictures_of(rows)
-        page = report_of_fits(title, names, rows, len(rows), *of_folder, watcher=said)
+        page = report_of_fits(title, names, rows, len(rows), *of_folder, watcher=sentences)
         write_table_and_page(folder, SCANS, names, rows, page, reload=reload, durable=False)
         self.changed = False
 

@@ -49,14 +49,14 @@ def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
             f"--output = {folder} is the watched folder: give another one, such as {folder / 'fits'}"
         )
     watched = {name: options.pop(name) for name in WatchedFolder.model_fields}
-    how = WatchedFolder(**given_of(watched))
+    watching = WatchedFolder(**given_of(watched))
     reading = _reading(options)
     config = _configuration(folder, fit_yaml, given_of(options))
     # lazy: xarray and all of a fit, which the help does not need
     from homodyne_dask.apps.watch import watch_loop
 
-    fits = watch_loop.ScanFitter(config, reading, format_of(how.pictures), how.nexus)
-    click.get_current_context().exit(watch_loop.run_watch(folder, how, fits))
+    fits = watch_loop.ScanFitter(config, reading, format_of(watching.pictures), watching.nexus)
+    click.get_current_context().exit(watch_loop.run_watch(folder, watching, fits))
 
 
 def _reading(options: dict[str, Any]) -> FileOptions:

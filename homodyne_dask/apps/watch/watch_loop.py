@@ -1,6 +1,7 @@
 """What `homodyne-dask watch` does: look at a folder, ingest and begin fits, note results, write the page.
 
-What may pass by itself, as a full disk, is said once and waited for. The workers stay warm between fits.
+An obstacle that may pass by itself, such as a full disk, is reported once and waited for. The workers stay
+between fits, so that nothing is compiled again.
 """
 
 import time
@@ -23,22 +24,23 @@ from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS, FileOptions
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo
-from homodyne_dask.cli.run_fits import fit_jobs, model_of
+from homodyne_dask.cli.run_fits import fit_jobs
 from homodyne_dask.fitting.series.many_fits import StartedFit, find_previous, start_fits
 from homodyne_dask.machine.allocator_and_threads import trim_memory
+from homodyne_dask.models import model_named
 from homodyne_dask.results.data.fit_rows import SCANS, FitRow, fit_row
 from homodyne_dask.results.files.result_folder import FolderInUse, locked_folder
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.saved_results import load_result
 
 ALL, PAGE = "folders, disk and workers", "the page"
-"""What is waited for beside single files: what every file needs, and the page."""
+"""Names of obstacles that do not concern a single file."""
 LONGEST_PAUSE = 0.05
-"""Seconds until it is asked again whether a fit has ended."""
+"""Seconds between two checks whether a fit has ended."""
 RELOAD = 10.0
 """Seconds after which the page reloads; as long it is not written again, which takes time."""
 AHEAD = 2
-"""Small fits given to each thread: one to work on, one to go on with."""
+"""Small fits given to each thread: while it computes one, the next one is ready."""
 
 
 def waits_for(error: BaseException, name: str) -> str:
@@ -64,18 +66,18 @@ class ScanFitter:
     client: Client | None = None
     at_once: int = 1
     """Number of scans that are worked on at the same time."""
-    held: ExitStack = field(default_factory=ExitStack)
+    resources: ExitStack = field(default_factory=ExitStack)
 
     def connect(self) -> None:
         """Connect to the workers that the options choose, or start some here; ClusterError for none."""
         if self.client is None:
             workers = worker_options.workers_for_small_fits(self.config)
-            self.client, threads = self.held.enter_context(workers)
+            self.client, threads = self.resources.enter_context(workers)
             self.at_once = AHEAD * threads
 
     def close(self) -> None:
         self.client = None
-        self.held.close()
+        self.resources.close()
 
     def begin(self, source: Path, store: Path, folder: Path) -> tuple[ExitStack, StartedFit]:
         """Ingest a file, or go on with it, and begin its fit, which goes on until the stack is closed."""
@@ -91,17 +93,17 @@ class ScanFitter:
             # it is of an earlier content of the file
             hd.ingest(source, store, client=client, overwrite=True, **self.reading.model_dump())
         config = self.config.replaced(data=[store], output=folder)
-        model, (job,) = model_of(config), fit_jobs(config)
+        model, (job,) = model_named(config.model), fit_jobs(config)
         job = job._replace(overwrite=True, pictures=self.pictures, nexus=self.nexus)
         workers = self.client, self.client, worker_options.workers_are_local(config)
-        held = ExitStack()
+        resources = ExitStack()
         fits = start_fits([job], [find_previous(model, job)], model, *workers)
-        return held, held.enter_context(fits)[0]
+        return resources, resources.enter_context(fits)[0]
 
 
 class InWork(NamedTuple):
     stamp: Stamp
-    held: ExitStack
+    resources: ExitStack
     fit: StartedFit
 
 
@@ -121,7 +123,7 @@ class FolderWatch:
     seen: dict[str, Stamp] = field(default_factory=dict)
     """By the last look."""
     still: dict[str, Stamp] = field(default_factory=dict)
-    """Files that stood still between the last two looks."""
+    """Files that did not change between the last two looks."""
     in_work: dict[str, InWork] = field(default_factory=dict)
     waiting: dict[str, str] = field(default_factory=dict)
     """Why something is waited for: a file, ALL or PAGE."""
@@ -145,8 +147,8 @@ class FolderWatch:
         finally:
             self._drop_work()
             self.publish(last=True)
-        bad = [status for status in self.statuses.values() if status]
-        return BAD_INPUT if self.waiting else min(bad, default=0)  # which is BAD_INPUT, too
+        failures = [status for status in self.statuses.values() if status]
+        return BAD_INPUT if self.waiting else min(failures, default=0)  # which is BAD_INPUT, too
 
     def done(self) -> bool:
         ended = self.looks >= 2 and not self.in_work and self.ready.keys() <= self.waiting.keys()
@@ -163,16 +165,16 @@ class FolderWatch:
 
     def step(self) -> None:
         """Finish or begin a fit, or wait where there is none; write the page."""
-        moved = False
+        progressed = False
         try:
             if self._is_time(ALL):
                 self.state.check_place()
                 if time.monotonic() >= self.next_look:
                     self.look()
-                moved = self._finish_next() or self._begin_next()
+                progressed = self._finish_next() or self._begin_next()
                 if not self.in_work:  # what was begun may fail again for the same reason
                     self._resolved(ALL)
-        except Exception as e:
+        except Exception as e:  # raised again, unless it may pass
             if self.options.once or not waits_for(e, ALL):
                 raise
             if isinstance(e, errors.ClusterError):
@@ -180,7 +182,7 @@ class FolderWatch:
                 self.fits.close()
             self._postpone(ALL, e)
         self.publish()
-        if not moved:
+        if not progressed:
             pause = max(self.next_look, self.retry_at.get(ALL, 0.0)) - time.monotonic()
             time.sleep(max(min(pause, LONGEST_PAUSE) if self.in_work else pause, 0.0))
 
@@ -191,8 +193,8 @@ class FolderWatch:
         self.seen, self.looks = files, self.looks + 1
         refused = {name for name, file in self.state.ended.items() if file.problem}
         for name in (refused | self.waiting.keys()) - {*files, ALL, PAGE}:
-            others = {other: self.state.ended[other] for other in self.state.ended if other != name}
-            self.state.write(others)  # if it comes back, it is tried again
+            remaining = {n: file for n, file in self.state.ended.items() if n != name}
+            self.state.write(remaining)  # if it comes back, it is tried again
             self._resolved(name)
             self.table.remove(name)
 
@@ -213,9 +215,9 @@ class FolderWatch:
         name = next((name for name, work in self.in_work.items() if work.fit.ended()), None)
         if name is None:
             return False
-        stamp, held, fit = self.in_work.pop(name)
+        stamp, resources, fit = self.in_work.pop(name)
         with self._alone(name, stamp):
-            with held:
+            with resources:
                 result, error, *_ = fit.output(lambda *_: nullcontext(()))
             damaged = isinstance(error, errors.StoreError)  # it is ingested again
             if damaged or (result is not None and self.options.stores == "delete"):
@@ -235,12 +237,12 @@ class FolderWatch:
         try:
             yield
         except Exception as e:  # whatever is in one file, the watch of the others goes on
-            what = waits_for(e, name)
-            if what == ALL:
+            obstacle = waits_for(e, name)
+            if obstacle == ALL:
                 raise
-            problem = error_sentence(e, then="" if what else ", then touch the file")
+            problem = error_sentence(e, then="" if obstacle else ", then touch the file")
             self._show(name, stamp, None, problem)
-            if what:
+            if obstacle:
                 self._postpone(name, e)
             else:
                 self.state.write(self.state.ended | {name: EndedFile(stamp, problem)})
@@ -254,45 +256,45 @@ class FolderWatch:
         self.table.add(stamp.mtime_ns / 1e9, row)
         return row
 
-    def _postpone(self, what: str, error: Exception) -> None:
-        """Note, and say once, that something must pass first."""
+    def _postpone(self, obstacle: str, error: Exception) -> None:
+        """Note an obstacle, report it once, and wait before the next attempt."""
         sentence = error_sentence(error, then="")
-        if what not in self.waiting:
-            say(f"waiting for {what}, retrying every {self.retry:g} s: {sentence}")
+        if obstacle not in self.waiting:
+            say(f"waiting for {obstacle}, retrying every {self.retry:g} s: {sentence}")
             self.table.changed = True
-        self.waiting[what] = sentence
-        self.retry_at[what] = time.monotonic() + max(self.retry, self.options.interval)
+        self.waiting[obstacle] = sentence
+        self.retry_at[obstacle] = time.monotonic() + max(self.retry, self.options.interval)
 
-    def _is_time(self, what: str) -> bool:
-        return time.monotonic() >= self.retry_at.get(what, 0.0)
+    def _is_time(self, obstacle: str) -> bool:
+        return time.monotonic() >= self.retry_at.get(obstacle, 0.0)
 
-    def _resolved(self, what: str) -> None:
-        """Note, and say of what was waited for, that it is there."""
-        self.retry_at.pop(what, None)
-        if self.waiting.pop(what, None) is not None:
-            say(f"no longer waiting for {what}")
+    def _resolved(self, obstacle: str) -> None:
+        """Note that there is no such obstacle any more, and report it if there was one."""
+        self.retry_at.pop(obstacle, None)
+        if self.waiting.pop(obstacle, None) is not None:
+            say(f"no longer waiting for {obstacle}")
             self.table.changed = True
 
     def _drop_work(self) -> None:
         """Give up what workers do; what they have written by then is found when it is begun again."""
         for work in self.in_work.values():
-            work.held.close()
+            work.resources.close()
         self.in_work.clear()
 
     def publish(self, last: bool = False) -> None:
         """Write the table and the page, where there is something new and it is time."""
         if not last and not (self.table.changed and self._is_time(PAGE)):
             return
-        work, every = ", ".join(sorted(self.in_work)) or "nothing", self.options.interval
-        does = f"is checked every {every:g} s; in progress: {work}"
-        said = [f"{self.folder} {'is not being watched' if last else does}"]
-        said += [f"waiting for {what}: {why}" for what, why in self.waiting.items()]
+        work, interval = ", ".join(sorted(self.in_work)) or "nothing", self.options.interval
+        does = f"is checked every {interval:g} s; in progress: {work}"
+        sentences = [f"{self.folder} {'is not being watched' if last else does}"]
+        sentences += [f"waiting for {what}: {why}" for what, why in self.waiting.items()]
         try:
             self.state.check_place()
-            self.table.write(self.state.results, said, None if last else max(RELOAD, every))
+            self.table.write(self.state.results, sentences, None if last else max(RELOAD, interval))
             self._resolved(PAGE)
             self.retry_at[PAGE] = time.monotonic() + RELOAD
-        except Exception as e:
+        except Exception as e:  # fits go on without the page, which is tried again
             if self.options.once:
                 raise
             self._postpone(PAGE, e)
@@ -307,7 +309,7 @@ def run_watch(folder: Path, watching: WatchedFolder, fits: ScanFitter) -> int:
         with locked_folder(results, f".{SCANS}.lock"), closing(fits):
             identity = folder_state.fit_identity(fits.config, fits.reading)
             state = folder_state.open_state(results, identity)
-            table = ScanTable(model_of(fits.config).names)
+            table = ScanTable(model_named(fits.config.model).names)
             if not watching.once:
                 say(f"{results}/scans.html shows the scans of {folder}; Ctrl-C stops watching")
             return FolderWatch(folder, state, fits, table, watching).run()

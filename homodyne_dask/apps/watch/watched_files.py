@@ -35,7 +35,7 @@ def listed(folder: Path, patterns: Sequence[str]) -> dict[str, Stamp]:
 
 
 def _stamp_of(path: Path) -> Stamp | None:
-    """Return what a look shows of a file, of a link that cannot be followed its own; None for none."""
+    """Return size and time of a file, those of a broken link itself; None for a folder, or no file."""
     with suppress(FileNotFoundError):
         try:
             status = path.stat()

@@ -27,8 +27,8 @@ def doctor(as_json: bool) -> None:
     ok = not any(check.advice for check in checks)
     if as_json:
         echo_json({"ok": ok, "lines": [f._asdict() | {"ok": not f.advice} for f in checks]})
-    for what, value, advice in [] if as_json else checks:
-        echo(f"{what:<20} {value:<58} {f'to do: {advice}' if advice else 'ok'}")
+    for name, value, advice in [] if as_json else checks:
+        echo(f"{name:<20} {value:<58} {f'to do: {advice}' if advice else 'ok'}")
     click.get_current_context().exit(0 if ok else 1)
 
 

@@ -21,12 +21,12 @@ def fit(sources: tuple[str, ...], **options: Any) -> None:
 
     Exit status: 0 converged, 2 bad input, 3 ended without converging, 130 interrupted.
     """
-    chosen = shared.RunOptions(
+    run_options = shared.RunOptions(
         **shared.given_of({name: options.pop(name) for name in shared.RunOptions.model_fields})
     )
     context = click.get_current_context()
-    context.with_resource(printing(to_stderr=chosen.as_json))
+    context.with_resource(printing(to_stderr=run_options.as_json))
     config = shared.configuration(sources, options)
     from homodyne_dask.cli.run_fits import run_fits  # lazy: it loads xarray and all of a fit
 
-    context.exit(run_fits(config, chosen))
+    context.exit(run_fits(config, run_options))

@@ -30,14 +30,14 @@ def info(store: AnyPath, table: Path | None, overwrite: bool, as_json: bool) -> 
     scan = hd.open_dataset(store)
     if table is not None:
         _write_csv(table, scan.attributes.source_file, hd.g2(scan))
-    held, gap = scan.attributes, scan.attributes.gap_angstrom
+    attributes, gap = scan.attributes, scan.attributes.gap_angstrom
     if as_json:
         echo_json(store_values(scan))
         return
     echo(str(scan))
     echo(
-        f"from {in_line(held.source_file)} ({held.source_format}), "
-        f"SHA-256 {held.source_sha256[:12]}, frames {spacing_text(scan.time, held.frame_time)}, "
+        f"from {in_line(attributes.source_file)} ({attributes.source_format}), "
+        f"SHA-256 {attributes.source_sha256[:12]}, frames {spacing_text(scan.time, attributes.frame_time)}, "
         + (f"gap {gap / 1e4:g} um" if gap else "no gap")
     )
 
@@ -53,13 +53,13 @@ def _write_csv(path: Path, source: str, table: "Dataset") -> None:
 
 def store_values(scan: "hd.Scan") -> dict[str, Any]:
     """Return what `info` prints as values, with units in the names."""
-    kept = ("source_file", "source_format", "source_sha256", "store_sha256")
+    names = ("source_file", "source_format", "source_sha256", "store_sha256")
     columns = {"label": scan.label, "q_per_angstrom": scan.q, "phi_degree": scan.phi}
     columns |= {"pixels": scan.n_pixels, "sigma": scan.median_sigma}
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
     return {
         "store": str(scan.path),
-        **{key: getattr(scan.attributes, key) for key in (*kept, "sigma_source", "notes")},
+        **{key: getattr(scan.attributes, key) for key in (*names, "sigma_source", "notes")},
         "frames": scan.n_frames,
         "frame_time_s": scan.attributes.frame_time,
         "first_and_last_s": [float(scan.time[0]), float(scan.time[-1])],

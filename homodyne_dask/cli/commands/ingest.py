@@ -68,11 +68,11 @@ def ingest(sources: tuple[AnyPath, ...], as_json: bool, **typed: Any) -> None:
     """
     require_addresses("an ingest", ADDRESSES)
     options = IngestCommandOptions(**given_of(typed)).model_dump()
-    *first, last = sources
+    *first_sources, last_source = sources
     # without --output the second of two is the store if it is no file
-    is_file = isinstance(last, Path) and last.is_file()
-    if options["store"] is None and len(first) == 1 and not is_file:
-        sources, options["store"] = tuple(first), last
+    is_file = isinstance(last_source, Path) and last_source.is_file()
+    if options["store"] is None and len(first_sources) == 1 and not is_file:
+        sources, options["store"] = tuple(first_sources), last_source
     files = [path_of("source", source) for source in sources]
     size = sum(path.stat().st_size for path in files if path.is_file())
     scheduler, key = options.pop("scheduler"), options.pop("key")

@@ -47,44 +47,47 @@ def plan(
     --bins 23 --frames 3000 --repeats 4 --model laminar_flow` plans for a measurement that does not exist yet,
     with one q.
     """
-    of_size = None
-    if source is None:
-        if chosen := [name for name in shared.SELECTED if name != "frames" and options.get(name)]:
-            raise OptionError(
-                f"{chosen[0]} selects from a store, and no SOURCE is given: leave it out"
-            )
-        of_size = scan_of_size(bins, options.pop("frames"), repeats or 1)
-    elif bins or repeats:
+    if source is not None and (bins or repeats):
         raise OptionError(
             "--bins and --repeats plan without data: leave out SOURCE, or these options"
         )
+    planned_scan = _scan_without_data(bins, repeats, options) if source is None else None
     config = shared.configuration((source or PLANNED,), options)
     model = model_named(config.model)
     if workers and not workers_are_local(config):
         raise OptionError(
             "--workers plans for a hypothetical cluster: leave out --scheduler, --scheduler-file and --site"
         )
+    plan_options = config.plan_options() | {"workers": workers}
     values = {}
     with client_of(config) as client:
         for store in config.data:
-            scan = of_size or shared.selected(config, store)
-            planned = config.plan_options() | {"workers": workers}
-            made = hd.plan(scan, model, **planned, client=client)
-            values[str(store)] = plan_values(made)
+            scan = planned_scan or shared.selected(config, store)
+            plan_of_store = hd.plan(scan, model, **plan_options, client=client)
+            values[str(store)] = plan_values(plan_of_store)
             if not as_json:
-                echo(str(made))
+                echo(str(plan_of_store))
     if as_json:
         echo_json(values)
 
 
-def plan_values(made: "Plan") -> dict[str, Any]:
+def _scan_without_data(bins: int | None, repeats: int | None, options: dict[str, Any]) -> "hd.Scan":
+    """Return a scan of a size; its frames are taken out of the options, which else select from a store."""
+    if selecting := [n for n in shared.SELECTED if n != "frames" and options.get(n)]:
+        raise OptionError(
+            f"{selecting[0]} selects from a store, and no SOURCE is given: leave it out"
+        )
+    return scan_of_size(bins, options.pop("frames"), repeats or 1)
+
+
+def plan_values(plan: "Plan") -> dict[str, Any]:
     """Return what `plan` prints as values, with units in the names."""
-    layout, workers, driver = made.layout, made.workers, made.driver
-    values = {"model": made.model, "bins": made.bins, "pairs": layout.pairs, "tiles": layout.blocks}
-    values |= {"tasks_per_pass": len(made.tasks), "pass_s": made.seconds_per_pass}
-    values |= {"longest_task_s": made.longest_task, "bytes_per_pass": layout.bytes_per_pass}
-    values |= {"resident": made.resident, "memory_per_worker_bytes": made.memory_per_worker}
-    values |= {"device": made.device.name, "device_reason": made.device.why}
+    layout, workers, driver = plan.layout, plan.workers, plan.driver
+    values = {"model": plan.model, "bins": plan.bins, "pairs": layout.pairs, "tiles": layout.blocks}
+    values |= {"tasks_per_pass": len(plan.tasks), "pass_s": plan.seconds_per_pass}
+    values |= {"longest_task_s": plan.longest_task, "bytes_per_pass": layout.bytes_per_pass}
+    values |= {"resident": plan.resident, "memory_per_worker_bytes": plan.memory_per_worker}
+    values |= {"device": plan.device.name, "device_reason": plan.device.why}
     values |= {"in_this_process": workers.local, "worker_processes": workers.processes}
     values |= {"worker_threads": workers.threads, "driver_memory_bytes": driver.memory}
     return values | {"scheduler_s": driver.seconds}

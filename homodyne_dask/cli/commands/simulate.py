@@ -48,25 +48,24 @@ def simulate(path: Path, as_json: bool, **options: Any) -> None:
 
     The file contains the true values, which the report of a fit prints beside the estimates.
     """
-    chosen = Simulation(**given_of(options)).model_dump()
-    made = hd.simulate(path, **chosen)
-    facts = {"model": made.model, "frame_time_s": made.frame_time, "q_per_angstrom": made.q}
-    facts |= {"gap_angstrom": made.gap, "parameters": dict(made.parameters)}
+    values = Simulation(**given_of(options)).model_dump()
+    case = hd.simulate(path, **values)
+    facts = {"model": case.model, "frame_time_s": case.frame_time, "q_per_angstrom": case.q}
+    facts |= {"gap_angstrom": case.gap, "parameters": dict(case.parameters)}
     if as_json:
-        del chosen["layout"], chosen["overwrite"]
-        echo_json({"file": str(path)} | chosen | facts)
+        del values["layout"], values["overwrite"]
+        echo_json({"file": str(path)} | values | facts)
         return
-    model = hd.MODELS.get(made.model)  # None where the truth is no model of a fit
+    model = hd.MODELS.get(case.model)  # None where the truth is no model of a fit
     units = {} if model is None else {p.name: p.unit for p in model.parameters}
-    values = ", ".join(
-        with_unit(f"{name} {value:g}", units.get(name, ""))
-        for name, value in made.parameters.items()
+    parameters = ", ".join(
+        with_unit(f"{n} {value:g}", units.get(n, "")) for n, value in case.parameters.items()
     )
-    several = chosen["rings"] > 1
-    of_rings = f"{chosen['rings']} rings × " if several else ""
-    of_q = f"{made.q / 2:g} to {made.q * 2:g}" if several else f"{made.q:g}"
+    several = values["rings"] > 1
+    of_rings = f"{values['rings']} rings × " if several else ""
+    of_q = f"{case.q / 2:g} to {case.q * 2:g}" if several else f"{case.q:g}"
     echo(
-        f"{in_line(str(path))} written: {chosen['scenario']}, "
-        f"{of_rings}{chosen['angles']} angles × {chosen['frames']} frames of {made.frame_time:g} s "
-        f"at q = {of_q} 1/Å, {chosen['convention']} convention, {values}"
+        f"{in_line(str(path))} written: {values['scenario']}, "
+        f"{of_rings}{values['angles']} angles × {values['frames']} frames of {case.frame_time:g} s "
+        f"at q = {of_q} 1/Å, {values['convention']} convention, {parameters}"
     )

@@ -149,8 +149,9 @@ def read_window(scan: Scan, read: ReadTile, bin: int, rows: CellAxis, columns: C
     if rows == columns:
         lower = np.tri(rows.number, dtype=bool)
         total, count = (np.where(lower, cells.T, cells) for cells in (total, count))
-    there = (count >= merged**2 / 2) & (rows.cells[:, None] != columns.cells)
-    c2, pairs = np.where(there, total / np.maximum(count, 1), np.nan), count.astype(int) * level**2
+    known_cells = (count >= merged**2 / 2) & (rows.cells[:, None] != columns.cells)
+    c2 = np.where(known_cells, total / np.maximum(count, 1), np.nan)
+    pairs = count.astype(int) * level**2
     ends = [_row_variance(scan, bin, axis) for axis in (rows, columns)]
     return Window(rows, columns, c2, pairs, np.sqrt(np.outer(*ends) / np.maximum(pairs, 1)))
 
@@ -159,12 +160,12 @@ def _parts(axis: CellAxis, side: int) -> list[tuple[int, slice, slice]]:
     """Return the tiles along an axis: their numbers, their rows in the window, and the cells of these."""
     merged, stop = axis.merged, axis.first + axis.number
     per_tile = side // merged  # both are powers of 2, but for a store of one tile
-    parts = []
+    tiles = []
     for tile in range(axis.first // per_tile, (stop - 1) // per_tile + 1):
         first, last = max(tile * per_tile, axis.first), min((tile + 1) * per_tile, stop)
         rows = slice(first * merged - tile * side, last * merged - tile * side)
-        parts.append((tile, rows, slice(first - axis.first, last - axis.first)))
-    return parts
+        tiles.append((tile, rows, slice(first - axis.first, last - axis.first)))
+    return tiles
 
 
 def _cell_sums(cells: np.ndarray, merged: int) -> Float[np.ndarray, "r c"]:
@@ -175,9 +176,9 @@ def _cell_sums(cells: np.ndarray, merged: int) -> Float[np.ndarray, "r c"]:
 def _row_variance(scan: Scan, bin: int, axis: CellAxis) -> Float[np.ndarray, " n"]:
     """Return the mean of sigma_row² over the used frames of each cell; NaN where none is used."""
     frames = np.minimum((axis.cells * axis.side)[:, None] + np.arange(axis.side), scan.n_frames - 1)
-    used: Bool[np.ndarray, "n side"] = scan.use[frames]
-    variance = np.where(used, scan.sigma_row[bin][frames] ** 2, 0.0).sum(1)
-    return np.where(used.any(1), variance / np.maximum(used.sum(1), 1), np.nan)
+    selected: Bool[np.ndarray, "n side"] = scan.use[frames]
+    variance = np.where(selected, scan.sigma_row[bin][frames] ** 2, 0.0).sum(1)
+    return np.where(selected.any(1), variance / np.maximum(selected.sum(1), 1), np.nan)
 
 
 def quadrature(side: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
@@ -186,8 +187,8 @@ def quadrature(side: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " 
     Gauss's rule for sums (the zeros of a discrete Chebyshev polynomial): all frames of up to NODES.
     """
     k = np.arange(1, min(side, NODES))
-    beside = np.sqrt(k**2 * (side**2 - k**2) / (4.0 * (4 * k**2 - 1)))
-    nodes, vectors = np.linalg.eigh(np.diag(beside, 1) + np.diag(beside, -1))
+    off_diagonal = np.sqrt(k**2 * (side**2 - k**2) / (4.0 * (4 * k**2 - 1)))
+    nodes, vectors = np.linalg.eigh(np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1))
     return nodes, vectors[0] ** 2
 
 
@@ -221,13 +222,13 @@ class Cut:
 def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
     """Return the ages shown for a bin: spread over the selected time, each with enough lags."""
     counts = np.bincount(read.age[_known(read, bin)], minlength=len(read.age_edges))
-    there = np.flatnonzero(counts >= MIN_LAGS)
-    if not len(there):
+    dense = np.flatnonzero(counts >= MIN_LAGS)
+    if not len(dense):
         return []
     first, last = used_span(scan)
-    begins = np.array([read.t1[(read.age == age) & _known(read, bin)][0] for age in there]) - first
+    begins = np.array([read.t1[(read.age == age) & _known(read, bin)][0] for age in dense]) - first
     nearest = [int(np.argmin(np.abs(begins - share * (last - first)))) for share in AGES]
-    return [int(there[n]) for n in dict.fromkeys(nearest)]
+    return [int(dense[n]) for n in dict.fromkeys(nearest)]
 
 
 def cut_at_age(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:

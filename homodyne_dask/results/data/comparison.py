@@ -36,7 +36,7 @@ class ComparedFit(NamedTuple):
     name: str
     model: str
     outcome: str
-    """Of another one than CONVERGED a fit has no score."""
+    """A fit that has not converged has no score."""
     at_bound: str
     """Parameters that ended at a bound: the score is that of the model with these fixed there."""
     parameters: int
@@ -60,7 +60,7 @@ class ComparedFit(NamedTuple):
     aic_naive: float
     """χ²/s² + 2·(parameters + linear), the AIC of pairs that were independent; smaller is better."""
     told: bool
-    """Whether the data tell it from the best; False for the best itself."""
+    """Whether the data distinguish it from the best; False for the best itself."""
     best: bool
     """Whether it has the best score of those that describe the data."""
     chosen: bool
@@ -109,11 +109,12 @@ class ComparisonValues(HandedOut):
     def sentence(self) -> str:
         """The verdict: which fit the data prefer, or which fits they do not distinguish."""
         best = next(fit for fit in self.fits if fit.best)
-        others = [fit for fit in self.fits if not fit.best]
-        scored = [fit for fit in others if np.isfinite(fit.score) and not fit.told]
+        worse = [fit for fit in self.fits if not fit.best]
+        scored = [fit for fit in worse if np.isfinite(fit.score) and not fit.told]
+        # a model that does not describe the data is no alternative to one that does
         equal = [fit for fit in scored if best.misfit or not fit.misfit]
         clauses = [_undecided(best, equal) if equal else f"the data prefer {best.name}"]
-        clauses += [self._against(best, fit) for fit in others if fit not in equal]
+        clauses += [self._against(best, fit) for fit in worse if fit not in equal]
         return "; ".join([*clauses, *self._reservations(best)])
 
     def _against(self, best: ComparedFit, fit: ComparedFit) -> str:
@@ -123,10 +124,9 @@ class ComparisonValues(HandedOut):
             return f"{fit.name} has no score: {ended or _NO_SCORE[self.by_left_out]}"
         verb = "predicts the left-out bins" if self.by_left_out else "scores"
         order = "worse" if fit.worse_by >= 0 else "better"
-        wrong = " (and does not describe the data)" * (fit.misfit and not best.misfit)
-        return (
-            f"{fit.name} {verb} {order} by {value_and_error(abs(fit.worse_by), fit.stderr)}{wrong}"
-        )
+        misfit = " (and does not describe the data)" * (fit.misfit and not best.misfit)
+        difference = value_and_error(abs(fit.worse_by), fit.stderr)
+        return f"{fit.name} {verb} {order} by {difference}{misfit}"
 
     def _reservations(self, best: ComparedFit) -> Iterator[str]:
         for fit in self.fits:
@@ -142,18 +142,18 @@ class ComparisonValues(HandedOut):
 
 def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
     differences = [(fit.name, value_and_error(fit.worse_by, fit.stderr)) for fit in equal]
-    others = " or ".join(f"{name} (difference {size})" for name, size in differences)
+    alternatives = " or ".join(f"{name} (difference {size})" for name, size in differences)
     sizes = [fit.parameters + fit.linear for fit in (best, *equal)]
     chosen = next(fit.name for fit in (best, *equal) if fit.chosen)
     if sizes.count(min(sizes)) > 1:
         take = f"{chosen}, the better of those with {min(sizes)} parameters"
     else:
         take = f"the one with {'fewer' if len(equal) == 1 else 'the fewest'} parameters, {chosen}"
-    return f"the data do not distinguish {best.name} from {others}: use {take}"
+    return f"the data do not distinguish {best.name} from {alternatives}: use {take}"
 
 
 MIN_INDEPENDENT_BINS = 3
-"""Least number of independent bins whose scores have a scatter that means something."""
+"""Fewest independent bins from whose scores a standard error can be estimated."""
 _NO_SCORE = {
     True: "single bins determine its parameters, or it has none",
     False: "the variance of its parameters is unknown, or it has none",
@@ -169,8 +169,8 @@ def _penalty(fit: FitValues) -> float:
     wide, naive = fit.errors.covariance, fit.errors.covariance_naive
     free = ~(fit.parameters["fixed"].values | fit.parameters["at_bound"].values)
     if wide is None or naive is None or not np.isfinite(wide.values[free][:, free]).all():
-        least = fit.misfit or "points-correlated" in fit.findings.codes
-        return float(free.sum() * fit.redchi) if least else np.nan
+        no_covariance = fit.misfit or "points-correlated" in fit.findings.codes
+        return float(free.sum() * fit.redchi) if no_covariance else np.nan
     return float(np.trace(np.linalg.solve(naive.values[free][:, free], wide.values[free][:, free])))
 
 
@@ -210,7 +210,7 @@ def _scored(name: str, fit: FitValues, bins: int) -> _Scored:
     return _Scored(name, fit, free, float(table["linear"]), penalty, chisqr)
 
 
-def _row(scored: _Scored, noise: float, **verdict: Any) -> ComparedFit:
+def _row(scored: _Scored, noise: float, verdict: Mapping[str, Any]) -> ComparedFit:
     fit, table, penalty = scored.fit, scored.fit.diagnosis.left_out, scored.penalty / noise
     # a prior of a parameter is no datum of all fits
     chisqr = np.nan if table is None else float(table["chisqr"].sum()) / noise
@@ -228,78 +228,85 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     _require_comparable(fits)
     tables = [fit.diagnosis.left_out for fit in fits.values()]
     bins = max(1 if table is None else table.sizes["cluster"] for table in tables)
+    scored_fits = sorted((_scored(*fit, bins) for fit in fits.items()), key=lambda fit: fit.order)
+    has_score = np.array([np.isfinite(scored.chisqr.sum()) for scored in scored_fits])
     by_left_out = bins >= MIN_INDEPENDENT_BINS
-    each = sorted((_scored(*fit, bins) for fit in fits.items()), key=lambda scored: scored.order)
-    scores = np.array([scored.chisqr for scored in each])
-    totals = scores.sum(1)
-    has_score = np.isfinite(totals)
     if not has_score.any():
         raise OptionError(
             f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
             f"parameters, or see the report of one fit"
         )
     # 0 where a model interpolates the data
-    noise = min(each[n].fit.redchi for n in np.flatnonzero(has_score)) or 1.0
-    eligible = _eligible(each, has_score)
-    lowest, differences = _lowest(scores, eligible, NO_EVIDENCE * noise)
-    above, sizes = differences.sum(1), np.array([scored.size for scored in each])
-    stderr = _stderr_of_differences(each, lowest, differences if by_left_out else None)
+    noise = min(scored_fits[n].fit.redchi for n in np.flatnonzero(has_score)) or 1.0
+    verdicts = _verdicts(scored_fits, has_score, noise, by_left_out)
+    rows = [
+        _row(scored, noise, verdict) for scored, verdict in zip(scored_fits, verdicts, strict=True)
+    ]
+    rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
+    store = scored_fits[0].fit.provenance.inputs["store"]
+    return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
+
+
+def _verdicts(
+    scored_fits: Sequence[_Scored], has_score: np.ndarray, noise: float, by_left_out: bool
+) -> list[dict[str, Any]]:
+    """Return score, distance from the best and choice of each fit, the simplest of which comes first."""
+    chisqr = np.array([scored.chisqr for scored in scored_fits])
+    eligible = _eligible(scored_fits, has_score)
+    lowest, differences = _lowest(chisqr, eligible, NO_EVIDENCE * noise)
+    sizes, totals = np.array([scored.size for scored in scored_fits]), chisqr.sum(1)
+    above = differences.sum(1)
+    stderr = _stderr_of_differences(scored_fits, lowest, differences if by_left_out else None)
     # One standard error is enough against a fit with fewer parameters: where that is the truth, and the
     # other holds it as a special case, this happens in 1 to 7 of 100 cases. Two are asked for against others.
     # By CLIC it would happen for λ z² above 3.4 λ, which is 6 of 100 for each richer model; 4.8 λ is 3.
     enough = 1.0 if by_left_out else 2.0
-    told = above > np.where(sizes < sizes[lowest], enough, 2.0) * stderr
-    chosen = next(n for n, able in enumerate(eligible) if able and above[n] <= enough * stderr[n])
-    rows = [
-        _row(
-            each[n],
-            noise,
-            score=float(-0.5 * totals[n] / noise),
-            worse_by=float(0.5 * above[n] / noise),
-            stderr=float(0.5 * stderr[n] / noise),
-            told=bool(told[n]),
-            best=n == lowest,
-            chosen=n == chosen,
-        )
-        for n in range(len(each))
+    distinguished = above > np.where(sizes < sizes[lowest], enough, 2.0) * stderr
+    # argmax: the first, which is the simplest
+    chosen = int(np.argmax(eligible & (above <= enough * stderr)))
+    return [
+        {
+            "score": float(-0.5 * totals[n] / noise),
+            "worse_by": float(0.5 * above[n] / noise),
+            "stderr": float(0.5 * stderr[n] / noise),
+            "told": bool(distinguished[n]),
+            "best": n == lowest,
+            "chosen": n == chosen,
+        }
+        for n in range(len(scored_fits))
     ]
-    rows.sort(key=_best_first)
-    store = each[0].fit.provenance.inputs["store"]
-    return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
-
-
-def _best_first(row: ComparedFit) -> tuple[bool, float]:
-    return not row.best, -row.score if np.isfinite(row.score) else np.inf
 
 
 def _stderr_of_differences(
-    each: Sequence[_Scored], lowest: int, differences: np.ndarray | None
+    scored_fits: Sequence[_Scored], lowest: int, differences: np.ndarray | None
 ) -> np.ndarray:
     """Return the standard errors of Σ differences, by their scatter over bins, else by the penalties."""
     if differences is not None:
         return np.sqrt(differences.shape[1]) * differences.std(axis=1, ddof=1)
-    penalty, size = np.array([(scored.penalty, scored.size) for scored in each]).T
-    apart, both = np.abs(penalty - penalty[lowest]), penalty + penalty[lowest]
-    stderr = np.sqrt(2.0) * np.where(size != size[lowest], apart, both)
+    penalty, size = np.array([(scored.penalty, scored.size) for scored in scored_fits]).T
+    # of models of other sizes one is taken to hold the other, so that only what it has beyond counts;
+    # of one size they may share nothing
+    nested, unrelated = np.abs(penalty - penalty[lowest]), penalty + penalty[lowest]
+    stderr = np.sqrt(2.0) * np.where(size != size[lowest], nested, unrelated)
     stderr[lowest] = 0.0
     return stderr
 
 
-def _eligible(each: Sequence[_Scored], has_score: np.ndarray) -> np.ndarray:
+def _eligible(scored_fits: Sequence[_Scored], has_score: np.ndarray) -> np.ndarray:
     """Return which fits may be the best: of those with a score the adequate, if there are any."""
-    adequate = has_score & ~np.array([scored.fit.misfit for scored in each])
-    checked = adequate & np.array([scored.checked for scored in each])
-    return next(some for some in (checked, adequate, has_score) if some.any())
+    adequate = has_score & ~np.array([scored.fit.misfit for scored in scored_fits])
+    checked = adequate & np.array([scored.checked for scored in scored_fits])
+    return next(fits for fits in (checked, adequate, has_score) if fits.any())
 
 
-def _lowest(scores: np.ndarray, eligible: np.ndarray, no_evidence: float) -> tuple[int, np.ndarray]:
+def _lowest(chisqr: np.ndarray, eligible: np.ndarray, no_evidence: float) -> tuple[int, np.ndarray]:
     """Return the simplest of the fits whose χ² is lowest, and χ² of each bin above that of this fit."""
-    totals = scores.sum(1)
-    least = np.min(totals[eligible])
-    equal = totals <= least + max(ROUNDING * abs(least), no_evidence)
+    totals = chisqr.sum(1)
+    minimum = np.min(totals[eligible])
+    equal = totals <= minimum + max(ROUNDING * abs(minimum), no_evidence)
     lowest = int(np.flatnonzero(eligible & equal)[0])
-    differences = scores - scores[lowest]
-    rounding = np.maximum(ROUNDING * np.abs(scores[lowest]), no_evidence)
+    differences = chisqr - chisqr[lowest]
+    rounding = np.maximum(ROUNDING * np.abs(chisqr[lowest]), no_evidence)
     differences[np.abs(differences) <= rounding] = 0.0
     return lowest, differences
 
@@ -332,19 +339,19 @@ def _require_comparable(fits: Mapping[str, FitValues]) -> None:
                 f"{name} was fitted with the loss {loss}, which applies its own weights, but models are "
                 f"compared by least squares: fit again with the loss linear"
             )
-    (first, first_fit), *others = fits.items()
+    (first, first_fit), *further_fits = fits.items()
     expected, mode = _in_common(first_fit), first_fit.config["scaling"]
-    for name, fit in others:
-        for what, value in _in_common(fit).items():
-            if value != expected[what]:
+    for name, fit in further_fits:
+        for setting, value in _in_common(fit).items():
+            if value != expected[setting]:
                 raise OptionError(
-                    f"{first} and {name} were fitted with different {what} ({shown(expected[what])} "
+                    f"{first} and {name} were fitted with different {setting} ({shown(expected[setting])} "
                     f"and {shown(value)}): fit both in the same way"
                 )
-        other = fit.config["scaling"]
-        if (mode == "individual") != (other == "individual"):
+        scaling = fit.config["scaling"]
+        if (mode == "individual") != (scaling == "individual"):
             raise OptionError(
-                f"{first} and {name} have the scalings {mode} and {other}: contrast and offset of a "
+                f"{first} and {name} have the scalings {mode} and {scaling}: contrast and offset of a "
                 f"left-out bin are fitted to that bin with individual scaling, but predicted with the "
                 f"other; fit both in the same way"
             )

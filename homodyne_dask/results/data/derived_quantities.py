@@ -33,9 +33,9 @@ from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.store.rings_and_clusters import rings_of
 
 MOST_OF_RATE = 0.5
-"""Share of a rate above which what is known of some coefficients is what is known of it."""
+"""Share of a rate above which limits of some coefficients are limits of the rate."""
 FEW_FREEDOM = 10.0
-"""Degrees of freedom below which ± is not most of an interval."""
+"""Degrees of freedom below which ± alone would understate an interval, which is then given, too."""
 Slope = Float[np.ndarray, " p"]
 """The derivatives of a number by some parameters."""
 ERRORS = ("stderr", "dof", "stderr_naive", "low_95", "high_95", *LIMITS)
@@ -45,7 +45,7 @@ _POWERS = {"stretched": "", "stretched_q": "q_exponent", "stretched_ageing": "mu
 
 
 def shown_names(names: Iterable[str], copies: bool = True) -> list[str]:
-    """Return the names worth a place in a report: no D that is half of a J; copies: D_SE, half of D0, too."""
+    """Return the names that a report lists: not D where J is its double; copies: D_SE, half of D0, too."""
     names = list(names)
     hidden = {"power_of_q", *["D"] * ("J" in names), *["D_SE"] * (not copies)}
     return [n for n in names if n not in hidden and n.partition("_q")[0] != "Gamma"]
@@ -55,11 +55,11 @@ class Quantity(NamedTuple):
     """A parameter, or what follows from parameters, with its errors."""
 
     unit: str
-    value: float
-    stderr: float
+    value: float = np.nan
+    stderr: float = np.nan
     """Standard error; NaN if unknown, as are the others."""
-    stderr_naive: float
-    dof: float
+    stderr_naive: float = np.nan
+    dof: float = np.nan
     at_bound: bool = False
     """Whether the parameter ended at a bound; it may then have no error."""
     conditional: bool = False
@@ -74,7 +74,7 @@ class Quantity(NamedTuple):
     misfit: bool = False
     """Whether the model does not describe the data, for which no error and no interval allows."""
     optimum: float = np.nan
-    """Where χ² is lowest, with its standard `error`: of what has no value, not to be quoted."""
+    """Where χ² is lowest, with its standard `error`; not to be quoted where there is no value."""
     error: float = np.nan
 
     @property
@@ -113,7 +113,7 @@ class Quantity(NamedTuple):
 
     @property
     def largest(self) -> float:
-        """The size that it has at most, of 95 %."""
+        """The upper limit of its absolute value, at 95 %."""
         return abs(self.value) + float(half_width(90.0, self.dof)) * self.stderr
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,41 +150,50 @@ def derived_quantities(result: FitValues, age: float | None = None) -> dict[str,
     of Brownian motion: D_SE = k_B T / (6π η R) of a sphere of radius R in a fluid of viscosity η (Einstein
     1905); tied parameters; power_of_q, the power of q with which rates scale (score test).
     """
-    age, derived = result.mean_age if age is None else age, {}
-    names = set(result.parameters["param"].values.tolist())
-    splines = {name: SplineForm(**stored) for name, stored in result.config["splines"].items()}
-    for name, law in (RATES | {RATE: ()}).items():
-        form = splines.get(name)
-        parameters = law if form is None else [f"{name}_{n + 1}" for n in range(form.size)]
-        if parameters and names.issuperset(parameters):
-            derived[name] = _rate_at(result, name, parameters, age, form)
+    age = result.mean_age if age is None else age
+    derived = dict(_transport_rates(result, age))
     derived |= _decay_rates(result, derived, age)
     derived |= _self_diffusion(result)
     if (test := result.diagnosis.power_of_q) is not None:
         about = "with which rates scale, by a test of 2; quote --over q"
         numbers_of_test = test.power, test.stderr, np.nan, test.dof
         derived["power_of_q"] = Quantity("", *numbers_of_test, method=SPECKLE, formula=about)
-    if LOG_DENSITY in splines:
+    if LOG_DENSITY in result.config["splines"]:
         mean, _ = moments_of_distribution(result)
         derived |= {"mean_rate": mean} if mean_is_determined(mean) else {}
-    derived |= dict(_tied(result))
-    tied = result.config["tie"] or {}
+    derived |= _tied(result)
+    # these may be 0 or negative: an interval around 0 leaves them their value
+    signed = {"power_of_q", *(result.config["tie"] or {})}
     return {
-        name: quantity._replace(misfit=result.misfit).quoted(name not in {"power_of_q", *tied})
+        name: quantity._replace(misfit=result.misfit).quoted(name not in signed)
         for name, quantity in derived.items()
     }
 
 
-def _self_diffusion(result: FitValues) -> dict[str, Quantity]:
+Named = Iterator[tuple[str, Quantity]]
+"""Quantities and their names."""
+
+
+def _transport_rates(result: FitValues, age: float) -> Named:
+    names = set(result.parameters["param"].values.tolist())
+    splines = {name: SplineForm(**stored) for name, stored in result.config["splines"].items()}
+    for name, law in (RATES | {RATE: ()}).items():
+        form = splines.get(name)
+        parameters = law if form is None else [f"{name}_{n + 1}" for n in range(form.size)]
+        if parameters and names.issuperset(parameters):
+            yield name, _rate_at(result, name, parameters, age, form)
+
+
+def _self_diffusion(result: FitValues) -> Named:
     if result.config["model"] != BROWNIAN.name:
-        return {}
+        return
     D0 = fitted_quantities(result)["D0"]
-    if D0.unit == "1/s":
-        return {}
+    if D0.unit == "1/s":  # of unknown q, D0 is q² D0, which is no coefficient of diffusion
+        return
     D = _follows(result, ["D0"], np.array([0.5]), 0.5 * D0.optimum, D0.unit, linear=True)
     stderr = 0.5 * (D0.error if D0.limit else D0.stderr)
     about = {"at_bound": D0.at_bound, "formula": "D0 / 2 = D; D0 = J"}
-    return {"D_SE": D._replace(stderr=stderr, **about)}
+    yield "D_SE", D._replace(stderr=stderr, **about)
 
 
 def fitted_quantities(result: FitValues) -> dict[str, Quantity]:
@@ -212,32 +221,32 @@ def _times(quantity: Quantity, factor: float, unit: str, formula: str) -> Quanti
     return quantity._replace(**numbers, unit=unit, formula=formula)
 
 
-def _decay_rates(
-    result: FitValues, rates: dict[str, Quantity], age: float
-) -> Iterator[tuple[str, Quantity]]:
+def _decay_rates(result: FitValues, rates: dict[str, Quantity], age: float) -> Named:
     q, model = result.scaling["q"].values, result.config["model"]
     rings = rings_of(q).tolist() if np.isfinite(q).all() else []
     names = ["Gamma"] if len(rings) == 1 else [f"Gamma_q{ring:.6g}" for ring in rings]
-    each = list(zip(names, rings, strict=True))
+    named_rings = list(zip(names, rings, strict=True))
     if model in _TRANSPORT and "J" in rates:
         J = rates["J"]
         if J.unit == "1/s":
             yield "Gamma", _times(J, 0.5, "1/s", "q² J / 2")
             return
-        for name, ring in each:
+        for name, ring in named_rings:
             yield name, _times(J, 0.5 * ring**2, "1/s", f"q² J / 2, q = {ring:.6g} 1/Å")
         yield "D", _times(J, 0.5, J.unit, "J / 2")
     elif RATE in rates:
         yield from _of_one_ring(rates[RATE], rings)
     elif model in _POWERS and RATE in result.parameters["param"].values:
-        yield from _rates_by_power(result, _POWERS[model], each, age)
+        yield from _rates_by_power(result, _POWERS[model], named_rings, age)
 
 
 def _rates_by_power(
-    result: FitValues, power: str, each: Sequence[tuple[str, float]], age: float
-) -> Iterator[tuple[str, Quantity]]:
-    rings = [ring for _, ring in each]
-    for name, ring in each if power == "q_exponent" or len(rings) == 1 else [("Gamma", np.nan)]:
+    result: FitValues, power: str, named_rings: Sequence[tuple[str, float]], age: float
+) -> Named:
+    rings = [ring for _, ring in named_rings]
+    # a rate that does not depend on q is one for all rings
+    depends_on_ring = power == "q_exponent" or len(rings) == 1
+    for name, ring in named_rings if depends_on_ring else [("Gamma", np.nan)]:
         about = "rate" if np.isnan(ring) else f"rate, q = {ring:.6g} 1/Å"
         about = f"at the mean age of {age:.4g} s" if power == "mu" else about
         base = ring / Q_REFERENCE if power == "q_exponent" else age
@@ -245,7 +254,7 @@ def _rates_by_power(
         yield from _of_one_ring(Gamma, rings) if len(rings) == 1 else [(name, Gamma)]
 
 
-def _of_one_ring(Gamma: Quantity, rings: Sequence[float]) -> Iterator[tuple[str, Quantity]]:
+def _of_one_ring(Gamma: Quantity, rings: Sequence[float]) -> Named:
     yield "Gamma", Gamma
     if len(rings) == 1:
         yield "D", _times(Gamma, rings[0] ** -2, "Å²/s", f"Gamma / q², q = {rings[0]:.6g} 1/Å")
@@ -284,24 +293,28 @@ def moments_of_distribution(result: FitValues) -> tuple[Quantity, Quantity]:
 def mean_is_determined(mean: Quantity) -> bool:
     """Return whether a mean rate is above 0 by two errors: in a stretched decay, fast rates have none."""
     error = mean.stderr_naive if np.isnan(mean.stderr) else mean.stderr
-    return not mean.value <= 2 * error
+    return (
+        not mean.value <= 2 * error
+    )  # also where the error is NaN: nothing then speaks against it
 
 
-def _tied(result: FitValues) -> Iterator[tuple[str, Quantity]]:
+def _tied(result: FitValues) -> Named:
     if not result.config["tie"]:
         return
-    with suppress(OptionError):
+    with suppress(
+        OptionError
+    ):  # the model is not known here: its other numbers are shown without it
         model, theta = result.provenance.fitted_model(), result.parameters["optimum"].values
         if not isinstance(model, TiedModel) or not np.isfinite(theta).all():
             return
         ties, names = model.ties, result.parameters["param"].values
-        whole, moved = ties.expand(theta), slopes(ties, theta)
-        for name, text in ties.expressions:
+        expanded, gradient = ties.expand(theta), slopes(ties, theta)
+        for name, expression in ties.expressions:
             n = model.base.names.index(name)
-            used = np.flatnonzero(moved[n])
-            value, unit = float(whole[n]), ties.parameters[n].unit
-            tied = _follows(result, names[used].tolist(), moved[n, used], value, unit)
-            yield name, tied._replace(formula=text)
+            free = np.flatnonzero(gradient[n])
+            value, unit = float(expanded[n]), ties.parameters[n].unit
+            tied = _follows(result, names[free].tolist(), gradient[n, free], value, unit)
+            yield name, tied._replace(formula=expression)
 
 
 def _rate_at(
@@ -311,6 +324,7 @@ def _rate_at(
     quantities = fitted_quantities(result)
     fitted = [quantities[parameter] for parameter in parameters]
     theta, sign = np.array([parameter.optimum for parameter in fitted]), quoted_sign(result, name)
+    # a power of age may diverge at 0; a fit takes half a frame time there, too (`positive_times`)
     t = np.array([max(age, result.provenance.inputs["frame_time"] / 2)])
     if form is None:
         homodyne = result.config["convention"] == Convention.HOMODYNE
@@ -332,15 +346,15 @@ def _rate_at(
     derived = derived._replace(stderr=float(np.hypot(derived.stderr, further)))
     if (values_of_limited(result, parameters) != 0) @ slope > MOST_OF_RATE and derived.stderr > 0:
         derived = derived._replace(upper_limit=derived.largest)
-    at_bound = np.array([each.at_bound and np.isnan(each.error) for each in fitted])
-    bound = at_bound[slope > 0]
+    at_bound = np.array([spline.at_bound and np.isnan(spline.error) for spline in fitted])
+    bound = at_bound[slope > 0]  # only splines that are not 0 at this age
     return derived._replace(at_bound=bool(bound.all()), conditional=bool(bound.any()))
 
 
 def values_of_limited(result: FitValues, parameters: Sequence[str]) -> Float[np.ndarray, " p"]:
     """Return the values of coefficients of which only an upper limit is known, and 0 of the others."""
-    limited = result.findings.of("rate-limit-only")
-    names = {name for said in limited for name in said.numbers["coefficients"]}
+    limits = result.findings.of("rate-limit-only")
+    names = {name for finding in limits for name in finding.numbers["coefficients"]}
     quantities = fitted_quantities(result)
     return np.array([quantities[n].optimum if n in names else 0.0 for n in parameters])
 
@@ -348,7 +362,7 @@ def values_of_limited(result: FitValues, parameters: Sequence[str]) -> Float[np.
 def quoted_sign(result: FitValues, rate: str) -> float:
     """Return the factor of a rate that makes that of shear, whose sign c2 does not show, positive."""
     signs = result.findings.of("shear-sign") if rate in ("gamma_dot", "strain") else ()
-    return -1.0 if any(said.numbers["rate"] < 0 for said in signs) else 1.0
+    return -1.0 if any(finding.numbers["rate"] < 0 for finding in signs) else 1.0
 
 
 def _follows(
@@ -360,14 +374,14 @@ def _follows(
     dof: float | None = None,
     linear: bool = False,
 ) -> Quantity:
-    """Return what follows from some parameters; if it is linear in one that has limits, with limits.
+    """Return a quantity that follows from parameters, with errors by the delta method.
 
     slope: its derivatives by them. dof: of its standard error, NaN where it has none; by default the least of
-    those of the parameters. Parameters that compensate for each other may determine it: then it has a value.
+    those of the parameters. linear: whether limits of one of them give limits of the quantity. It may have a
+    value where the parameters have none, if their errors compensate for each other.
     """
-    unknown = Quantity(unit, np.nan, np.nan, np.nan, np.nan)
     if not parameters:  # a tie to a number
-        return unknown._replace(value=value)
+        return Quantity(unit, value)
     quantities = fitted_quantities(result)
     fitted = [quantities[name] for name in parameters]
     if dof is None:
@@ -376,19 +390,24 @@ def _follows(
     naive = _propagated_error(result, parameters, slope, result.errors.covariance_naive)
     if np.isnan(dof) or np.isnan(stderr):
         value = np.nan if _is_lost(result, parameters) else value
-        return unknown._replace(value=value, stderr_naive=naive)
+        return Quantity(unit, value, stderr_naive=naive)
     derived = Quantity(unit, value, stderr, naive, dof, method=result.parameters.attrs["method"])
-    pairs = zip(fitted, slope, strict=True)
-    varied = [(parameter, by) for parameter, by in pairs if by and parameter.varied]
+    return _limited(derived, fitted, slope, linear)
+
+
+def _limited(
+    derived: Quantity, fitted: Sequence[Quantity], slopes: Slope, linear: bool
+) -> Quantity:
+    """Return a quantity as the limits of its parameters allow: itself, with limits, or unknown."""
+    pairs = zip(fitted, slopes, strict=True)
+    varied = [(parameter, slope) for parameter, slope in pairs if slope and parameter.varied]
     if not any(parameter.limit for parameter, _ in varied):
         return derived
     if not linear:  # a limit of a parameter gives none of a curve through it
-        return unknown
-    return _with_limits(derived, *varied[0]) if len(varied) == 1 else derived
-
-
-def _with_limits(derived: Quantity, parameter: Quantity, slope: float) -> Quantity:
-    """Return what is linear in one parameter with the limits that follow from those of the parameter."""
+        return Quantity(derived.unit)
+    if len(varied) > 1:  # nor of a sum with others
+        return derived
+    ((parameter, slope),) = varied
     keys = LIMITS if slope > 0 else LIMITS[::-1]
     ends = (slope * (getattr(parameter, key) - parameter.optimum) for key in keys)
     return derived._replace(**{k: derived.value + end for k, end in zip(LIMITS, ends, strict=True)})
@@ -396,9 +415,10 @@ def _with_limits(derived: Quantity, parameter: Quantity, slope: float) -> Quanti
 
 def _is_lost(result: FitValues, parameters: Sequence[str]) -> bool:
     quantities = fitted_quantities(result)
-    lost = {name for name in parameters if np.isnan(quantities[name].value)}
-    alone = {said.about[0] for said in result.findings if len(said.about) == 1}
-    return result.outcome is Outcome.NO_DECAY or bool(lost & alone)
+    without_value = {name for name in parameters if np.isnan(quantities[name].value)}
+    # a finding about several parameters is about a combination of them; others may be determined
+    undetermined = {finding.about[0] for finding in result.findings if len(finding.about) == 1}
+    return result.outcome is Outcome.NO_DECAY or bool(without_value & undetermined)
 
 
 def _propagated_error(
@@ -406,27 +426,27 @@ def _propagated_error(
 ) -> float:
     if covariance is None:
         return np.nan
-    chosen, _ = covariance_of(result, parameters, covariance)
-    error = float(rate_stderr(slope[:, None], chosen)[0])
-    return error if error > 0 else np.nan  # 0 where all are held
+    covariance_of_parameters, _ = covariance_of(result, parameters, covariance)
+    error = float(rate_stderr(slope[:, None], covariance_of_parameters)[0])
+    return error if error > 0 else np.nan  # 0 where all are fixed
 
 
 def covariance_of(
     result: FitValues, parameters: Sequence[str], covariance: xarray.DataArray
 ) -> tuple[Float[np.ndarray, "p p"], Bool[np.ndarray, " p"]]:
-    """Return the covariance of some parameters, and which of them are held by a bound.
+    """Return the covariance of some parameters, and which of them are coefficients of a rate at a bound.
 
-    0 of fixed ones and of held coefficients of a rate without a formula, each of a part of the record; NaN of
-    others without an error. A selection by xarray would load Dask.
+    It is 0 for fixed parameters and for these coefficients, each of which concerns a part of the record; NaN
+    for others without an error.
     """
     coefficients = [f"{rate}_1" for rate in result.config["splines"]]
-    names = result.parameters["param"].values.tolist()
+    names = result.parameters["param"].values.tolist()  # a selection by xarray would load Dask
     places = [names.index(parameter) for parameter in parameters]
     fixed, bounded = (result.parameters[key].values[places] for key in ("fixed", "at_bound"))
-    chosen = covariance.values[np.ix_(places, places)]
-    bounded = bounded & np.isnan(np.diag(chosen)) & (parameters[0] in coefficients)
-    held = fixed | bounded
-    return np.where(held[:, None] | held, 0.0, chosen), bounded
+    selected = covariance.values[np.ix_(places, places)]
+    bounded = bounded & np.isnan(np.diag(selected)) & (parameters[0] in coefficients)
+    without_error = fixed | bounded
+    return np.where(without_error[:, None] | without_error, 0.0, selected), bounded
 
 
 def freedom_of_rate(result: FitValues, name: str, t: Vector) -> Vector:

@@ -71,8 +71,8 @@ _CHOICES: dict[str, dict[str, str]] = {
 
 
 def _joined(value: Any, spec: str = "") -> str:
-    each = value if isinstance(value, list | tuple) else [value]
-    return joined_with_and(["unknown" if item is None else format(item, spec) for item in each])
+    items = value if isinstance(value, list | tuple) else [value]
+    return joined_with_and(["unknown" if item is None else format(item, spec) for item in items])
 
 
 def _change(share: float) -> str:
@@ -89,9 +89,9 @@ def _range(ends: list[float]) -> str:
 def _bounds(values: dict[str, list[float | None]]) -> str:
     words = []
     for name, (value, low, high) in values.items():
-        least = "-inf" if low is None else f"{low:,g}"
-        most = "inf" if high is None else f"{high:,g}"
-        words.append(f"{name} = {value:,g} (allowed {least} to {most})")
+        low_end = "-inf" if low is None else f"{low:,g}"
+        high_end = "inf" if high is None else f"{high:,g}"
+        words.append(f"{name} = {value:,g} (allowed {low_end} to {high_end})")
     return _joined(words)
 
 
@@ -227,8 +227,8 @@ class Findings(tuple[Finding, ...]):
     def at_least(self, severity: Severity | str) -> "Findings":
         """Return those of this severity or a higher one: info, note, warning or error."""
         order = list(Severity)
-        least = order.index(Severity(severity))
-        return Findings(finding for finding in self if order.index(finding.severity) >= least)
+        lowest = order.index(Severity(severity))
+        return Findings(finding for finding in self if order.index(finding.severity) >= lowest)
 
     def to_dataframe(self) -> "DataFrame":
         """Return a pandas DataFrame, one row each: code, severity, about, sentence, advice, numbers."""

@@ -135,23 +135,25 @@ def parameter_table(
     none = np.full(len(np.asarray(columns["param"])), np.nan)
     defaults = {"optimum": columns["value"]} | dict.fromkeys(LIMITS, none)
     table = _column_table("param", "param", defaults | dict(columns)).assign_attrs(method=method)
-    names, said = table["param"].values.tolist(), list(findings)
-    limits = {k: ends for each in said for k, ends in each.numbers.get("limits", {}).items()}
+    names, findings = table["param"].values.tolist(), list(findings)
+    limits = {k: ends for f in findings for k, ends in f.numbers.get("limits", {}).items()}
     for name, ends in limits.items():
         for key, end in zip(LIMITS, ends, strict=False):
             table[key].values[names.index(name)] = np.nan if end is None else end
-    lost = np.isin(names, [*undetermined_names(said), *limits])
-    if any(finding.code == "no-decay" for finding in said):
-        lost |= ~table["fixed"].values
+    without_value = np.isin(names, [*undetermined_names(findings), *limits])
+    if any(finding.code == "no-decay" for finding in findings):
+        without_value |= ~table["fixed"].values
     for key in ("value", "stderr", "stderr_naive"):
-        table[key].values[lost] = np.nan
+        table[key].values[without_value] = np.nan
     return table
 
 
 def undetermined_names(findings: Iterable[Finding]) -> set[str]:
-    said = list(findings)
-    limited = (each.numbers["coefficients"] for each in said if each.code == "rate-limit-only")
-    groups = [*(finding.about for finding in said if finding.code in _UNDETERMINED), *limited]
+    groups = (  # a limit is about the rate
+        finding.numbers["coefficients"] if finding.code == "rate-limit-only" else finding.about
+        for finding in findings
+        if finding.code in (*_UNDETERMINED, "rate-limit-only")
+    )
     return {name for names in groups for name in names}
 
 
@@ -284,10 +286,10 @@ class Provenance(HandedOut):
 
     def fitted_model(self) -> Model:
         """Return the model; OptionError where this process lacks it, or its functions read other values."""
-        name, held = self.config["model"], self.definition
-        if held is not None:
-            if known_part(held.current().digest) == known_part(held.digest):
-                return held
+        name, definition = self.config["model"], self.definition
+        if definition is not None:
+            if known_part(definition.current().digest) == known_part(definition.digest):
+                return definition
             raise OptionError(
                 f"data that the functions of model {name!r} read have changed since the fit: restore them, "
                 f"or fit again"
@@ -410,8 +412,8 @@ class FitValues(HandedOut):
     @property
     def verdict(self) -> str:
         """The outcome of the fit in words, with the findings of severity error."""
-        wrong = "; ".join(map(str, self.findings.at_least(Severity.ERROR)))
+        errors = "; ".join(map(str, self.findings.at_least(Severity.ERROR)))
         ended = self.outcome.value
-        if not wrong:
+        if not errors:
             return ended
-        return f"converged, but {wrong}" if self.converged else f"{wrong}; besides, {ended}"
+        return f"converged, but {errors}" if self.converged else f"{errors}; besides, {ended}"

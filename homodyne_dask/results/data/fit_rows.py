@@ -25,7 +25,7 @@ SCANS, PARTS = "scans", "series"
 ONE_OF = {SCANS: "scan", PARTS: "fit"}
 CONVERGED = "converged"
 """The words of an outcome without a misfit."""
-UNKNOWN_QUANTITY = Quantity("", np.nan, np.nan, np.nan, np.nan)
+UNKNOWN_QUANTITY = Quantity("")
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,7 +50,7 @@ class FitRow(HandedOut):
     quantities: Mapping[str, Quantity] = field(default_factory=dict)
     """Parameters and what follows from them (`quantities_of`), with rates at the mean age."""
     findings: Findings = field(default_factory=Findings)
-    """Those that are no chance in one of all fits of the series (`without_chance`)."""
+    """Those that chance does not explain among all fits of the series (`without_chance`)."""
 
     def __repr__(self) -> str:
         return f"<fit of {self.name}: {self.outcome_words}>"
@@ -84,63 +84,64 @@ def fit_row(
 def _with_findings(row: FitRow, fits: float) -> FitRow:
     if row.result is None:
         return row
-    clear = Findings(said for said in row.result.findings if _p_over_level(said) * fits < 1)
+    clear = Findings(f for f in row.result.findings if _p_over_level(f) * fits < 1)
     misfit = ", misfit" * (not MISFIT.isdisjoint(clear.codes))
     words = row.outcome.lower().replace("_", " ") + misfit
     return replace(row, findings=clear, outcome_words=words)
 
 
-def _p_over_level(said: Finding) -> float:
+def _p_over_level(finding: Finding) -> float:
     """Return p of a test over the level of a single fit; 0 for what no test says."""
-    return said.numbers["p"] / said.numbers["level"] if "level" in said.numbers else 0.0
+    return finding.numbers["p"] / finding.numbers["level"] if "level" in finding.numbers else 0.0
 
 
 def without_chance(rows: Sequence[FitRow], fits: int) -> list[FitRow]:
-    """Return rows with those findings that are no chance in one of so many fits of a series.
+    """Return rows with the findings that chance does not explain in so many fits of a series.
 
-    Of k fits with a misfit, so many chance gives only at a level k times higher than in one
-    (Benjamini and Hochberg 1995). A fit whose reduced χ² is far above that of the others keeps its own.
+    The level of a test is divided by the number of fits, and multiplied by the number of fits that have a
+    misfit at that level (Benjamini and Hochberg 1995). A fit whose reduced χ² is far above that of the others
+    keeps all its findings.
     """
     results = [row.result for row in rows if row.result is not None]
     tests = [[s for s in result.findings.of(*MISFIT) if "level" in s.numbers] for result in results]
-    least = np.sort([min(map(_p_over_level, misfits), default=1.0) for misfits in tests])
-    clear = np.flatnonzero(least * fits < np.arange(1, len(least) + 1))
+    smallest_p = np.sort([min(map(_p_over_level, misfits), default=1.0) for misfits in tests])
+    clear = np.flatnonzero(smallest_p * fits < np.arange(1, len(smallest_p) + 1))
     level, redchi = fits / (clear.max(initial=0) + 1), np.array([fit.redchi for fit in results])
-    far = [beyond_scatter(row.redchi, redchi) > 0 for row in rows]
-    levels = np.where(far, 1, level).tolist()
+    is_outlier = [beyond_scatter(row.redchi, redchi) > 0 for row in rows]
+    levels = np.where(is_outlier, 1, level).tolist()
     return [*map(_with_findings, rows, levels)]
 
 
 FEWEST = 3
 SHARE, SCATTERS = 0.2, 5.0
-"""A change is said where it is more than this share of the median, and than so many robust scatters."""
+"""A change is reported above this share of the median, and above so many robust standard deviations."""
 _OF_NORMAL = 1.4826
 """Standard deviation of normal noise over its median absolute deviation."""
 
 
-def beyond_scatter(now: float, others: np.ndarray) -> float:
-    """Return by how much a number is above (or below, negative) what others scatter to; 0 if it is not."""
+def beyond_scatter(value: float, others: np.ndarray) -> float:
+    """Return how far a number is from the median of others; 0 where they scatter as far."""
     others = others[np.isfinite(others)]
-    if len(others) < FEWEST or not np.isfinite(now):
+    if len(others) < FEWEST or not np.isfinite(value):
         return 0.0
     median = float(np.median(others))
     scatter = _OF_NORMAL * float(np.median(np.abs(others - median)))
-    away = now - median
-    return away if abs(away) > max(SHARE * abs(median), SCATTERS * scatter) else 0.0
+    distance = value - median
+    return distance if abs(distance) > max(SHARE * abs(median), SCATTERS * scatter) else 0.0
 
 
 def quantities_of(result: FitValues, age: float | None = None) -> dict[str, Quantity]:
     """Return the parameters of a fit and what follows from them; rates stand for their coefficients."""
     quantities = fitted_quantities(result)
-    ended = {name: each for name, each in quantities.items() if each.at_bound and not each.limit}
-    bound = {name for name, quantity in ended.items() if np.isnan(quantity.stderr)}
+    ended = {name: q for name, q in quantities.items() if q.at_bound and not q.limit}
+    bound = {name for name, q in ended.items() if np.isnan(q.stderr)}
     shared = (parameters for parameters in RATES.values() if bound.intersection(parameters))
     for name in bound.union(*shared).intersection(quantities):
         quantities[name] = quantities[name]._replace(conditional=True)
     free, derived = result.config["splines"], derived_quantities(result, age)
     coefficients = coefficients_of(result)
-    whole = {name: derived[name] for name in free if name in derived} | quantities | derived
-    return {name: quantity for name, quantity in whole.items() if name not in coefficients}
+    ordered = {name: derived[name] for name in free if name in derived} | quantities | derived
+    return {name: quantity for name, quantity in ordered.items() if name not in coefficients}
 
 
 def column(rows: Sequence[FitRow], name: str, key: str = "value") -> np.ndarray:
@@ -153,9 +154,9 @@ def constant_quantities(rows: Sequence[FitRow]) -> dict[str, str]:
     if len(tables) < 2:
         return {}
     return {
-        name: str(first)
-        for name, first in tables[0].items()
-        if all(name in t and str(t[name]) == str(first) and not t[name].varied for t in tables)
+        name: str(quantity)
+        for name, quantity in tables[0].items()
+        if all(name in t and str(t[name]) == str(quantity) and not t[name].varied for t in tables)
     }
 
 
@@ -164,7 +165,7 @@ def quantity_names(rows: Sequence[FitRow], parameters: Sequence[str] = ()) -> li
     tables = [row.quantities for row in rows if row.quantities]
     if tables:
         return [name for name in tables[0] if all(name in table for table in tables)]
-    return [*parameters, *(name for name, needed in RATES.items() if {*needed} <= {*parameters})]
+    return [*parameters, *(name for name, law in RATES.items() if {*law} <= {*parameters})]
 
 
 def methods_of(rows: Sequence[FitRow]) -> str:
@@ -175,10 +176,10 @@ def methods_of(rows: Sequence[FitRow]) -> str:
 def outcome_counts(rows: Sequence[FitRow], total: int, prefix: str = SCANS) -> str:
     outcomes = [row.outcome for row in rows]
     converged, failed = outcomes.count("CONVERGED"), outcomes.count(FAILED)
-    others = len(rows) - converged - failed, failed, total - len(rows)
+    numbers = len(rows) - converged - failed, failed, total - len(rows)
     words = [f"{converged} of {len(rows)} {ONE_OF[prefix]}s converged"]
     for number, ended in zip(
-        others, ("ended without converging", "failed", "not yet done"), strict=True
+        numbers, ("ended without converging", "failed", "not yet done"), strict=True
     ):
         words += [f"{number} {ended}"] * (number > 0)
     return ", ".join(words)

@@ -33,11 +33,11 @@ MOST_SHOWN = 4
 
 def fitted_scan(result: FitValues, store: AnyPath | None = None) -> Scan:
     """Return the data of a fit: its bins and frames, from a store, by default from where it was."""
-    where = store or result.provenance.inputs["store_path"]
-    scan = open_dataset(where)
+    path = store or result.provenance.inputs["store_path"]
+    scan = open_dataset(path)
     if scan.digest != result.provenance.inputs["store_sha256"]:
         raise errors.StoreError(
-            f"{where} has changed since the fit: fit again, or give the scan in its original state"
+            f"{path} has changed since the fit: fit again, or give the scan in its original state"
         )
     return as_selected(scan, result)
 
@@ -45,11 +45,11 @@ def fitted_scan(result: FitValues, store: AnyPath | None = None) -> Scan:
 def as_selected(scan: Scan, result: FitValues) -> Scan:
     """Return the bins and frames of a store that were fitted; raises SelectionError where it lacks them."""
     inputs = result.provenance.inputs
-    chosen = with_bins(scan, inputs["labels"], inputs.get("scans"))
+    fitted_bins = with_bins(scan, inputs["labels"], inputs.get("scans"))
     if scan.is_table:  # it has no frames
-        return chosen
-    without = {"frames": inputs["frames_excluded"] or None}
-    return chosen.select(frames=tuple(inputs["frames"]), exclude=without)
+        return fitted_bins
+    excluded = {"frames": inputs["frames_excluded"] or None}
+    return fitted_bins.select(frames=tuple(inputs["frames"]), exclude=excluded)
 
 
 def as_fitted(scan: Scan, result: FitValues) -> Scan:
@@ -60,7 +60,7 @@ def as_fitted(scan: Scan, result: FitValues) -> Scan:
 
 @dataclass(frozen=True)
 class FittedModel:
-    at: ModelPoint
+    point: ModelPoint
     time: Float[np.ndarray, " t"]
     """s, all frames of the store."""
     q: Float[np.ndarray, " bin"]
@@ -68,12 +68,13 @@ class FittedModel:
 
     def shape(self, bins: Bins, t1: Times, t2: Times) -> Float[np.ndarray, "b ..."]:
         """Return f of some bins at times that broadcast together; between frames f is interpolated."""
-        f_at = evaluation_of(self.at.problem.model).f_at
-        return f_at(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)
+        f_at = evaluation_of(self.point.problem.model).f_at
+        return f_at(self.point, self.time, self.q[bins], self.phi[bins], t1, t2)
 
     def slopes(self, bins: Bins, t1: Times, t2: Times) -> Float[np.ndarray, "b p ..."]:
-        both = evaluation_of(self.at.problem.model).f_and_derivatives_at
-        return both(self.at, self.time, self.q[bins], self.phi[bins], t1, t2)[1]
+        evaluate = evaluation_of(self.point.problem.model).f_and_derivatives_at
+        _, slopes = evaluate(self.point, self.time, self.q[bins], self.phi[bins], t1, t2)
+        return slopes
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class FitView:
         return FittedModel(point, scan.time, q_or_one(scan), scan.phi)
 
     def at_angles(self, q: float, phi: Vector) -> FittedModel:
-        return FittedModel(self.model.at, self.scan.time, np.full(len(phi), q), phi)
+        return FittedModel(self.model.point, self.scan.time, np.full(len(phi), q), phi)
 
     def c2(self, bin: int, t1: Times, t2: Times) -> Float[np.ndarray, "..."]:
         table = self.result.scaling
@@ -194,22 +195,24 @@ def fall_to_1_e(x: Vector, f: Vector) -> float:
 
 def representative(result: FitValues, scan: Scan) -> Int[np.ndarray, " b"]:
     """Return positions of bins to show: along the flow, across, between; without flow spread evenly."""
-    there = np.flatnonzero(result.scaling["ndata"].values > 0)
-    there = there if len(there) else np.arange(len(scan.bins))
-    if len(there) <= MOST_SHOWN:
-        return there
+    bins = np.flatnonzero(result.scaling["ndata"].values > 0)
+    bins = bins if len(bins) else np.arange(len(scan.bins))
+    if len(bins) <= MOST_SHOWN:
+        return bins
     names = list(result.parameters["param"].values)
     if "phi0" not in names:
-        ordered = there[np.lexsort((scan.phi[there], scan.q[there]))]
+        ordered = bins[np.lexsort((scan.phi[bins], scan.q[bins]))]
         return ordered[np.linspace(0, len(ordered) - 1, MOST_SHOWN).round().astype(int)]
     phi0 = float(result.parameters["optimum"].values[names.index("phi0")])
-    rings = scan.q[there]
+    rings = scan.q[bins]
+    # rings in the middle have neither the fastest nor the slowest decays
     from_middle = np.abs(np.log(rings / np.median(rings)))
-    chosen = []
+    nearest = []
     for angle in (0, 30, 60, 90):
-        away = np.abs((scan.phi[there] - phi0 - angle + 90) % 180 - 90)
-        chosen.append(there[np.lexsort((from_middle, away.round(3)))[0]])
-    return np.array(list(dict.fromkeys(chosen)))
+        # modulo 180°: shear enters as cos²; rounded, so that φ of one angle in several rings is equal
+        distance = np.abs((scan.phi[bins] - phi0 - angle + 90) % 180 - 90).round(3)
+        nearest.append(bins[np.lexsort((from_middle, distance))[0]])
+    return np.array(list(dict.fromkeys(nearest)))
 
 
 def fitted_c2(result: FitValues, scan: Scan | None) -> xarray.DataArray:
@@ -219,6 +222,7 @@ def fitted_c2(result: FitValues, scan: Scan | None) -> xarray.DataArray:
     view = view_of(result, scan)
     data, time = view.scan.dataset["c2"], view.scan.time[slice(*view.scan.frames)]
     contrast, offset = (result.scaling[name].values for name in ("contrast", "offset"))
+    # a random name: for one of its own, Dask would hash all arguments
     chunks = {"chunks": data.chunks, "dtype": np.float64, "name": f"fitted-c2-{uuid4().hex}"}
     c2 = dask.array.map_blocks(_block, view.model, time, contrast, offset, **chunks)
     about = {"long_name": "offset + contrast·f", "units": "1"}
@@ -240,13 +244,7 @@ def c2_at(
         raise errors.SelectionError(
             f"no fitted bin has the label {errors.shown(label)}; {errors.nearest(label, labels)}"
         )
-    t1, t2 = (_times(*side, scan.time) for side in zip(("t1", "t2"), times, strict=True))
-    try:
-        t1, t2 = np.broadcast_arrays(t1, t2)
-    except ValueError:
-        raise errors.OptionError(
-            f"the times cannot be paired: t1 {t1.shape} and t2 {t2.shape}; give times whose shapes broadcast"
-        ) from None
+    t1, t2 = _paired_times(times, scan)
     bins = np.array([scan.bins.index(bin) for bin in scan.select(phi=phi, label=label).bins])
     columns = (result.scaling[name].values[bins] for name in ("contrast", "offset"))
     contrast, offset = (column.reshape(-1, *[1] * t1.ndim) for column in columns)
@@ -264,16 +262,28 @@ def _half_width(
     result: FitValues, slopes: Float[np.ndarray, "bin p ..."], percent: float
 ) -> Float[np.ndarray, "bin ..."]:
     table = result.parameters
-    moved = ~(table["fixed"].values | table["at_bound"].values)
+    free = ~(table["fixed"].values | table["at_bound"].values)
     covariance = np.nan if result.covariance is None else result.covariance.values
-    varied = np.where(moved[:, None] & moved, covariance, 0)
+    varied = np.where(free[:, None] & free, covariance, 0)
     if result.covariance is None or np.isnan(varied).any():
         raise errors.OptionError(
             "the fit lacks standard errors of some parameters, so there is no band: omit the argument band"
         )
     stderr = np.sqrt(np.einsum("bp...,pr,br...->b...", slopes, varied, slopes))
-    fewest = float(np.nanmin(table["dof"].values[moved], initial=np.inf))
+    # the widest t of all parameters: the band holds whichever of them it depends on
+    fewest = float(np.nanmin(table["dof"].values[free], initial=np.inf))
     return half_width(percent, fewest) * stderr
+
+
+def _paired_times(times: tuple[ArrayLike, ArrayLike], scan: Scan) -> tuple[Times, Times]:
+    t1, t2 = (_times(*side, scan.time) for side in zip(("t1", "t2"), times, strict=True))
+    try:
+        t1, t2 = np.broadcast_arrays(t1, t2)
+    except ValueError:
+        raise errors.OptionError(
+            f"the times cannot be paired: t1 {t1.shape} and t2 {t2.shape}; give times whose shapes broadcast"
+        ) from None
+    return t1, t2
 
 
 def _times(name: str, value: ArrayLike, frames: Float[np.ndarray, " t"]) -> Times:
@@ -282,7 +292,7 @@ def _times(name: str, value: ArrayLike, frames: Float[np.ndarray, " t"]) -> Time
     except (TypeError, ValueError):
         raise errors.OptionError(f"{name} = {errors.shown(value)}: give times in seconds") from None
     first, last = frames[[0, -1]]
-    outside = times[~((times >= first) & (times <= last))]
+    outside = times[~((times >= first) & (times <= last))]  # NaN, too
     if outside.size:
         raise errors.OptionError(
             f"{name} = {outside[0]:g} s is outside the scan, {first:g} to {last:g} s: give times within it"

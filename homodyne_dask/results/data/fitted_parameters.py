@@ -59,10 +59,10 @@ class FittedParameter:
             np.nan if number is None else number
             for number in (self.lower_limit, self.upper_limit, self.stderr)
         )
-        shown = numbers.limit_words(lower, upper) or numbers.value_and_error(self.value, error)
+        value = numbers.limit_words(lower, upper) or numbers.value_and_error(self.value, error)
         ends = ["-" if end is None else f"{end:g}" for end in (self.min, self.max)]
-        dof = "-" if self.dof is None or shown == "-" else f"{self.dof:.1f}"
-        return [self.name, shown, self.unit, *ends, dof]
+        dof = "-" if self.dof is None or value == "-" else f"{self.dof:.1f}"
+        return [self.name, value, self.unit, *ends, dof]
 
 
 class FittedParameters(Printed, Mapping[str, FittedParameter]):
@@ -110,19 +110,19 @@ def bounds_of(result: FitValues) -> dict[tuple[str, str], tuple[float, float]]:
     """Return the bounds by name and unit; none for a model that this process does not know."""
     with suppress(OptionError):
         model, table = result.provenance.fitted_model(), result.parameters
-        chosen = model.by_coefficient("bounds", result.config["bounds"]) or {}
+        ranges = model.by_coefficient("bounds", result.config["bounds"]) or {}
         units = dict(zip(table["param"].values, table["unit"].values, strict=True))
-        bounds = {(p.name, p.unit): p.bounds for p in model.parameters if p.name not in chosen}
+        bounds = {(p.name, p.unit): p.bounds for p in model.parameters if p.name not in ranges}
         return bounds | {
-            (name, str(units[name])): tuple(ends) for name, ends in chosen.items() if name in units
+            (name, str(units[name])): tuple(ends) for name, ends in ranges.items() if name in units
         }
     return {}
 
 
 def nearest_turn(value: Array, to: numbers.Numbers, period: numbers.Numbers) -> Array:
     """Return values moved by whole periods to where they are nearest to others; period: 0 for none."""
-    apart = np.where(period, value - to, 0.0)
-    return value - period * np.round(apart / np.where(period, period, 1.0))
+    distance = np.where(period, value - to, 0.0)
+    return value - period * np.round(distance / np.where(period, period, 1.0))
 
 
 def truth_of(result: FitValues) -> dict[str, float] | None:
@@ -137,13 +137,13 @@ def truth_of(result: FitValues) -> dict[str, float] | None:
 def pulls(result: FitValues) -> dict[str, float]:
     """Return (value - truth) / stderr by parameter, as the normal deviate of the same probability."""
     truth, table = truth_of(result) or {}, result.parameters
-    away = {}
+    deviates = {}
     for name, row in plain_rows(table, "param").items():
         if name in truth and math.isfinite(row["stderr"]) and row["stderr"] > 0:
             period = result.config["periods"].get(name, math.inf)
             shift = math.remainder(row["value"] - truth[name], period) / row["stderr"]
-            away[name] = float(numbers.normal_deviate(shift, row["dof"]))
-    return away
+            deviates[name] = float(numbers.normal_deviate(shift, row["dof"]))
+    return deviates
 
 
 def true_rates_of(result: FitValues, t: Float[np.ndarray, " n"]) -> Rates | None:

@@ -30,8 +30,8 @@ def value_and_error(value: float, error: float, largest: float = 0.0) -> str:
     rounded = _rounded(value / scale, places)
     if not float(rounded):  # its size is not lost in an error that is far larger
         rounded = f"{value / scale:.2g}"
-    shown = f"{rounded} ± {_rounded(error / scale, places)}"
-    return shown if plain else f"({shown})e{exponent:+03d}"
+    text = f"{rounded} ± {_rounded(error / scale, places)}"
+    return text if plain else f"({text})e{exponent:+03d}"
 
 
 def limit_words(lower: float, upper: float) -> str:
@@ -74,7 +74,7 @@ def format_seconds(value: float) -> str:
 
 
 def level_name(side: int) -> str:
-    """Return '4×4 means', or for 1 what fits to all data compare: the passes before the fit."""
+    """Return what the passes before a fit read: '4×4 means', or for 1 all data, to compare initial values."""
     return f"{side}×{side} means" if side > 1 else "all data from several initial values"
 
 

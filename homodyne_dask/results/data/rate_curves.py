@@ -25,7 +25,7 @@ from homodyne_dask.text import counted, joined_with_and
 Gradient = Float[np.ndarray, "p n"]
 """The derivatives of a curve by its parameters."""
 WIDEST = 1e6
-"""Standard errors: the search for c ends there."""
+"""Standard errors: the largest half width of a band that is considered."""
 _HALVINGS = 80
 
 
@@ -65,8 +65,14 @@ LEVELS = {"68": 0.68, "95": 0.95}
 """Probabilities of the bands at each time, by the suffix of their names."""
 EVERYWHERE, LEVEL = "95_everywhere", 0.95
 BANDS = (*LEVELS, EVERYWHERE)
-QUALIFICATIONS = ("no_band", "unresolved", "limit_only", "conditional", "wider")
-"""Attributes of a curve that qualify its bands."""
+QUALIFICATIONS = {
+    "no_band": "there is no band where too few bins determine the error",
+    "unresolved": "there is no band where the rate changes too fast for its splines",
+    "limit_only": "only an upper limit is known of the shear rate near 0",
+    "conditional": "the band is too narrow: it assumes {splines} fixed at the bound",
+    "wider": "the bands include errors due to splines and smoothing",
+}
+"""Attributes of a curve that qualify its bands, in the order in which a report has them."""
 EXPONENTS = np.linspace(-2.0, 2.0, 81)
 """Of power laws beside rates without a formula: those within the bounds of fits."""
 CURVES = {
@@ -90,17 +96,17 @@ ERRORS = {
 def rates_in(view: FitView) -> xarray.Dataset:
     """Return the rates of a fit over `t` [s], the selected frames; OptionError for a model without any."""
     result, scan = view.result, view.scan
-    rates = evaluation_of(view.model.at.problem.model).rates
+    rates = evaluation_of(view.model.point.problem.model).rates
     if rates is None:
         raise OptionError(f"{result.config['model']} has no rates of the age")
-    kind, covariance = "robust", result.covariance
+    covariance_name, covariance = "robust", result.covariance
     if covariance is None:
         covariance = result.errors.covariance_naive
-        kind = "none" if covariance is None else "naive"
+        covariance_name = "none" if covariance is None else "naive"
     elif result.parameters.attrs["method"] == SPECKLE:
-        kind = SPECKLE
+        covariance_name = SPECKLE
     columns, t, unknown_q = dict[str, Any](), scan.time[:0], np.isnan(scan.q).any()
-    for name, curve in rates(view.model.at, scan.time, scan.frames).items():
+    for name, curve in rates(view.model.point, scan.time, scan.frames).items():
         t, (unit, words) = curve.time, CURVES[name]
         unit = UNITS_OF_UNKNOWN_Q.get(name, unit) if unknown_q else unit
         band, about = _band(result, name, curve, covariance)
@@ -115,16 +121,16 @@ def rates_in(view: FitView) -> xarray.Dataset:
     if quoted_sign(result, "gamma_dot") < 0:
         columns |= _mirrored(columns)
     about = {name: result.config[name] for name in ("model", "convention")}
-    about |= {"covariance": kind, "bands": ERRORS[kind]}
+    about |= {"covariance": covariance_name, "bands": ERRORS[covariance_name]}
     return xarray.Dataset(columns, {"t": ("t", t, {"units": "s"})}, about)
 
 
 def _mirrored(columns: dict[str, Any]) -> dict[str, Any]:
-    other, mirrored = {"low": "high", "high": "low"}, dict[str, Any]()
+    opposite, mirrored = {"low": "high", "high": "low"}, dict[str, Any]()
     for name, (dims, values, *about) in columns.items():
         rate, _, band = name.partition("_low_") if "_low_" in name else name.partition("_high_")
         if rate in ("gamma_dot", "strain", "gamma_dot_power_law"):
-            side = other[name[len(rate) + 1 :].partition("_")[0]] if band else ""
+            side = opposite[name[len(rate) + 1 :].partition("_")[0]] if band else ""
             mirrored["_".join(filter(None, (rate, side, band)))] = (dims, -values, *about)
     return mirrored
 
@@ -147,7 +153,7 @@ def has_rates(result: FitValues) -> bool:
 
 
 def _ends(result: FitValues, name: str, curve: RateCurve) -> tuple[float, float]:
-    """Return between which values a rate is: of splines, which sum to 1, the bounds of their coefficients."""
+    """Return the bounds of a rate: of splines, which sum to 1, those of their coefficients."""
     if name in result.config["splines"]:
         params = FittedParameters(result)
         splines = [params[parameter] for parameter in curve.parameters]
@@ -161,37 +167,39 @@ def _band(
     result: FitValues, name: str, curve: RateCurve, known_covariance: xarray.DataArray | None
 ) -> tuple[dict[str, Vector], dict[str, str]]:
     """Return error, degrees of freedom and ends of the bands of a rate by suffix, and what qualifies them."""
-    names, about = list(curve.parameters), {}
+    names = list(curve.parameters)
     ends = [f"{end}_{band}" for band in BANDS for end in ("low", "high")]
     unknown = dict.fromkeys(("stderr", "dof", *ends), np.full(len(curve.value), np.nan))
     if known_covariance is None:
-        return unknown, about
+        return unknown, {}
     covariance, bounded = derived.covariance_of(result, names, known_covariance)
     if (missing := np.isnan(np.diag(covariance))).any():
-        lost = joined_with_and([names[n] for n in np.flatnonzero(missing)])
-        return unknown, {"no_band": f"there is no band, because the error of {lost} is unknown"}
-    if bounded.any():
-        fixed = counted(int(bounded.sum()), "spline")
-        about["conditional"] = f"the band is too narrow: it assumes {fixed} fixed at the bound"
+        undetermined = joined_with_and([names[n] for n in np.flatnonzero(missing)])
+        return unknown, {
+            "no_band": f"there is no band, because the error of {undetermined} is unknown"
+        }
     stderr = rate_stderr(curve.gradient, covariance)
-    stderr = np.where(stderr > 0, stderr, np.nan)  # 0 where all parameters are held
+    stderr = np.where(stderr > 0, stderr, np.nan)  # 0 where all parameters are fixed
     if name == "J" and name not in result.config["splines"]:
         stderr = np.where(curve.value > RATE_FLOOR, stderr, np.nan)  # it has no derivative there
     dof = derived.freedom_of_rate(result, name, curve.time)
-    if (few := np.isnan(dof)).any():
-        about["no_band"] = "there is no band where too few bins determine the error"
-        stderr = np.where(few, np.nan, stderr)
-    if (unresolved := _unresolved(result, name, curve)).any():
-        about["unresolved"] = "there is no band where the rate changes too fast for its splines"
-        stderr = np.where(unresolved, np.nan, stderr)
+    too_few, unresolved = np.isnan(dof), _unresolved(result, name, curve)
+    stderr = np.where(too_few | unresolved, np.nan, stderr)
     limited = derived.values_of_limited(result, curve.parameters) @ curve.gradient
-    if (unsure := np.abs(limited) > stderr).any():
-        about["limit_only"] = "only an upper limit is known of the shear rate near 0"
+    limit_only = np.abs(limited) > stderr
     below, above = _reach(result, name, curve, stderr)
-    if not np.array_equal(np.stack([below, above]), np.stack([stderr, stderr]), equal_nan=True):
-        about["wider"] = "the bands include errors due to splines and smoothing"
-    known_sides = np.isfinite(below) & np.isfinite(above) & ~unsure
-    band = {"stderr": np.where(known_sides, stderr, np.nan), "dof": dof}  # held at a bound
+    widened = ~np.isclose([below, above], [stderr, stderr], 0.0, 0.0, equal_nan=True)
+    applies = {"conditional": bounded, "no_band": too_few, "unresolved": unresolved}
+    applies |= {"limit_only": limit_only, "wider": widened}
+    splines = counted(int(bounded.sum()), "spline")
+    about = {
+        key: QUALIFICATIONS[key].format(splines=splines)
+        for key, places in applies.items()
+        if places.any()
+    }
+    # a side without an end, of splines at a bound, or a mere limit is no error to quote
+    has_error = np.isfinite(below) & np.isfinite(above) & ~limit_only
+    band = {"stderr": np.where(has_error, stderr, np.nan), "dof": dof}
     halves = {key: half_width(100 * level, dof) for key, level in LEVELS.items()}
     halves[EVERYWHERE] = half_width_everywhere(LEVEL, curve.gradient, covariance, dof)
     lowest, highest = _ends(result, name, curve)
@@ -230,8 +238,8 @@ def _reach(result: FitValues, name: str, curve: RateCurve, stderr: Vector) -> tu
         stderr = np.hypot(stderr, basis_error(c) @ curve.gradient)
         lowest, highest = _ends(result, name, curve)
         at_low, at_high = bounded & (c <= lowest), bounded & (c >= highest)
-        for reach, there in ((below, at_low | (limited > 0)), (above, at_high | (limited < 0))):
-            reach[there @ curve.gradient > derived.MOST_OF_RATE] = np.inf
+        for reach, splines in ((below, at_low | (limited > 0)), (above, at_high | (limited < 0))):
+            reach[splines @ curve.gradient > derived.MOST_OF_RATE] = np.inf
     return np.hypot(stderr, below), np.hypot(stderr, above)
 
 

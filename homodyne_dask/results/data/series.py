@@ -56,7 +56,8 @@ def homogeneity_test(
 
 
 def _known_freedom(dof: Vector) -> Vector:
-    return np.where(np.isfinite(dof), np.maximum(dof, 1.0), np.inf)  # of normal errors
+    # a normal error has as many as anyone likes; below 1, t has no mean and the corrections no meaning
+    return np.where(np.isfinite(dof), np.maximum(dof, 1.0), np.inf)
 
 
 def _welch_p(chisqr: float, freedom: int, leverage: Vector, dof: Vector) -> float:
@@ -67,7 +68,7 @@ def _welch_p(chisqr: float, freedom: int, leverage: Vector, dof: Vector) -> floa
     from scipy.special import chdtrc, fdtrc  # loads for a fifth of a second
 
     slack = float(((1 - leverage) ** 2 / _known_freedom(dof)).sum())
-    if slack == 0:
+    if slack == 0:  # all errors are normal: F has infinitely many degrees below, where fdtrc fails
         return float(chdtrc(freedom, chisqr))
     F = chisqr / (freedom + 2 * slack * (freedom - 1) / (freedom + 2))
     return float(fdtrc(freedom, freedom * (freedom + 2) / (3 * slack), F))
@@ -101,9 +102,10 @@ def power_law_of_q(
     if usable.sum() < 2:
         return None
     u, v, weight = np.log(x[usable]), np.log(y[usable]), (y[usable] / stderr[usable]) ** 2
+    # about their means, so that the exponent is found without the factor of the power law
     u, v = (values - (weight * values).sum() / weight.sum() for values in (u, v))
     spread = (weight * u**2).sum()
-    if spread == 0:
+    if spread == 0:  # repeats at one q
         return None
     exponent = float((weight * u * v).sum() / spread)
     chisqr, freedom = float((weight * (v - exponent * u) ** 2).sum()), int(usable.sum()) - 2
@@ -160,13 +162,13 @@ class GlobalFit(HandedOut):
         """
         names, V = self.parameters["param"].values.tolist(), covariance.values
         differing = np.array([parameter.startswith(f"{name} of ") for parameter in names])
-        shared = np.array([" of " not in parameter for parameter in names]) & np.isfinite(
-            np.diag(V)
-        )
-        left, across = V[np.ix_(differing, differing)], V[np.ix_(differing, shared)]
+        # fixed ones and those at a bound have no variance to take away
+        shared = np.array([" of " not in name for name in names]) & np.isfinite(np.diag(V))
+        remaining, across = V[np.ix_(differing, differing)], V[np.ix_(differing, shared)]
         if shared.any():
-            left = left - across @ np.linalg.solve(V[np.ix_(shared, shared)], across.T)
-        return np.sqrt(np.maximum(np.diag(left), 0.0))
+            remaining = remaining - across @ np.linalg.solve(V[np.ix_(shared, shared)], across.T)
+        # rounding may leave a variance just below 0 where shared parameters explain all of it
+        return np.sqrt(np.maximum(np.diag(remaining), 0.0))
 
     @classmethod
     def from_plain(cls, read: dict[str, Any]) -> "GlobalFit":
@@ -220,29 +222,33 @@ class SeriesValues(HandedOut):
         Coordinates: q [1/Å], phi [degree] or scan and age [s], or age, from and to [s] over fit; unit over
         param. NaN is unknown.
         """
-        entries, names, rings = self.entries, self.names, self.of_rings
-        rows = [[e.quantities.get(name, UNKNOWN_QUANTITY) for name in names] for e in entries]
-        keys = ("value", *ERRORS, "at_bound")
-        # None becomes NaN
-        of_fit = {
-            key: np.array([getattr(e, key) for e in entries], kind) for key, kind in _OF_FIT.items()
+        entries, rings, keys = self.entries, self.of_rings, ("value", *ERRORS, "at_bound")
+        rows = [[e.quantities.get(name, UNKNOWN_QUANTITY) for name in self.names] for e in entries]
+        # as a float, the None of a failed fit is NaN
+        of_fits = {
+            key: np.array([getattr(entry, key) for entry in entries], dtype)
+            for key, dtype in _OF_FIT.items()
         }
         columns: dict[str, dict[str, Any]] = {
             "fit param": {key: [[getattr(q, key) for q in row] for row in rows] for key in keys},
-            "fit": of_fit | {key: [numbers[key] for numbers in rings] for key in rings[0]},
-            "param": {
-                key: np.array([getattr(tests.get(name), field, np.nan) for name in names], float)
-                for tests, fields in ((self.agreement, _AGREEMENT), (self.powers_of_q, _POWER))
-                for key, field in fields.items()
-            },
+            "fit": of_fits | {key: [numbers[key] for numbers in rings] for key in rings[0]},
+            "param": self._tests_by_column(),
         }
         coords: dict[str, Any] = {
-            key: ("fit", [e.at[key] for e in entries], {"units": self.unit_of(key)})
+            key: ("fit", [entry.at[key] for entry in entries], {"units": self.unit_of(key)})
             for key in entries[0].at
             if not key.endswith("_unit")
         }
-        coords |= {"param": names, "unit": ("param", np.array([*map(self.unit, names)], str))}
-        return fits.table_of(columns, **coords).assign_attrs(over=self.over, errors=self.errors)
+        units = np.array([*map(self.unit, self.names)], str)
+        table = fits.table_of(columns, **coords, param=self.names, unit=("param", units))
+        return table.assign_attrs(over=self.over, errors=self.errors)
+
+    def _tests_by_column(self) -> dict[str, Any]:
+        return {
+            key: np.array([getattr(tests.get(name), field, np.nan) for name in self.names], float)
+            for tests, fields in ((self.agreement, _AGREEMENT), (self.powers_of_q, _POWER))
+            for key, field in fields.items()
+        }
 
     def unit_of(self, place: str) -> str:
         """Return the unit of a coordinate, '' where a variable of the scans has none."""
@@ -259,7 +265,7 @@ class SeriesValues(HandedOut):
         if not self.is_of_variable:
             return {}
         groups = self._grouped(self.over, "q", "phi", "from")
-        return {place: again for place, again in groups.items() if len(again.entries) > 1}
+        return {place: repeats for place, repeats in groups.items() if len(repeats.entries) > 1}
 
     @cached_read_only
     def over_q(self) -> dict[str, Self]:
@@ -282,10 +288,10 @@ class SeriesValues(HandedOut):
                 numbers |= {f"{name}_power_of_q_stderr": law.stderr}
             if (D := rings.agreement.get("D")) is not None:
                 numbers |= {"D_over_q": D.mean, "D_over_q_stderr": D.stderr, "D_over_q_p": D.p}
-            by_entry |= {id(entry): numbers for entry in rings.entries}
+            by_entry |= {id(entry): numbers for entry in rings.entries}  # rows hold arrays: no hash
         keys = dict.fromkeys(key for numbers in by_entry.values() for key in numbers)
-        each = [by_entry.get(id(entry), {}) for entry in self.entries]
-        return [{key: numbers.get(key, np.nan) for key in keys} for numbers in each]
+        numbers_of_fits = [by_entry.get(id(entry), {}) for entry in self.entries]
+        return [{key: numbers.get(key, np.nan) for key in keys} for numbers in numbers_of_fits]
 
     def _grouped(self, *places: str) -> dict[str, Self]:
         groups: dict[str, list[FitRow]] = {}
@@ -334,18 +340,19 @@ class SeriesValues(HandedOut):
         """
         if self.overlap or self.correlated:
             return {}
-        together = self.global_fit
-        if together is None:
+        joint = self.global_fit
+        if joint is None:
+            # Gamma is J or the rate again, times a known factor
             tests = {name: self._test(name) for name in self.names if "Gamma" not in name}
-        elif together.per_scan:
-            tests = {name: self._test(name) for name in together.per_scan}
+        elif joint.per_scan:
+            tests = {name: self._test(name) for name in joint.per_scan}
         else:
-            shared = together.parameters["param"].values
-            tests = {name: together.agreement_in(name) for name in shared}
+            shared = joint.parameters["param"].values
+            tests = {name: joint.agreement_in(name) for name in shared}
         return {name: test for name, test in tests.items() if test is not None}
 
     def _test(self, name: str) -> HomogeneityTest | None:
-        together, naive = self.global_fit, self.errors != "stderr"
+        joint, naive = self.global_fit, self.errors != "stderr"
         rows = [row for row in self._good if row.quantities[name].is_comparable]
         keys = ("value", self.errors, "dof", "optimum", "error")
         value, stderr, dof, optimum, error = (column(rows, name, key) for key in keys)
@@ -353,14 +360,15 @@ class SeriesValues(HandedOut):
         value = np.where(limited, optimum, value)
         stderr = stderr if naive else np.where(limited, error, stderr)
         dof = np.full(len(rows), np.nan) if naive else dof
-        if rows:
+        if rows:  # angles that differ by whole turns agree
             fitted = next(result for result in self.results if result is not None)
             value = nearest_turn(value, value[0], fitted.config["periods"].get(name, 0.0))
-        if together is not None:
-            covariance = together.covariance_naive if naive else together.covariance
+        if joint is not None:
+            covariance = joint.covariance_naive if naive else joint.covariance
+            # its errors are those of all scans, in their order: some alone have none of their own
             if covariance is None or len(rows) < len(self.entries):
                 return None
-            stderr, naive = together.own_errors(name, covariance), True
+            stderr, naive = joint.own_errors(name, covariance), True
         return homogeneity_test(value, stderr, dof, naive)
 
     def power_of_q(self, name: str) -> PowerLawOfQ | None:

@@ -118,20 +118,20 @@ def result_netcdf(view: FitView) -> bytes:
     two_time_data, two_time_model, two_time_residual (map, t1, t2): means over blocks of pairs, NaN on
     the diagonal and where fewer than half of the pairs are known; t1 and t2 [s]: the centres of the blocks.
     """
-    scan, shown = view.scan, view.maps
+    scan, maps = view.scan, view.maps
     middle = times_of(scan, view.axis.middles + 0.5)  # a frame begins at its time
-    bins, stacked = [bin_map.bin for bin_map in shown], {}
+    bins, stacked = [bin_map.bin for bin_map in maps], {}
     for name, about in _MAPS.items():
-        values = np.stack([getattr(bin_map, name) for bin_map in shown]).astype(np.float32)
+        values = np.stack([getattr(bin_map, name) for bin_map in maps]).astype(np.float32)
         attributes = {"units": "1", "long_name": about} | (NXXPCS if name != "residual" else {})
         stacked[f"two_time_{name}"] = ("map", "t1", "t2"), values, attributes
     coords: dict[str, Any] = {side: (side, middle, {"units": "s"}) for side in ("t1", "t2")}
     coords["map_label"] = "map", scan.label[bins]
     coords["map_q"] = "map", scan.q[bins], {"units": "1/angstrom"}
     coords["map_phi"] = "map", scan.phi[bins], {"units": "degree"}
-    whole = dataset_of(view.result).assign(xarray.Dataset(stacked, coords))
-    whole = whole.assign_attrs(pairs_per_block_side=view.axis.side)
-    return netcdf(whole, {name: {"zlib": True, "complevel": 4} for name in stacked})
+    dataset = dataset_of(view.result).assign(xarray.Dataset(stacked, coords))
+    dataset = dataset.assign_attrs(pairs_per_block_side=view.axis.side)
+    return netcdf(dataset, {name: {"zlib": True, "complevel": 4} for name in stacked})
 
 
 def netcdf(

@@ -57,8 +57,8 @@ class Format(NamedTuple):
         except OSError as e:
             raise SourceError(f"{path} cannot be read: {why_unreadable(e)}; {self.remedy}") from e
         except (ValueError, RecursionError) as e:
-            why = why_unreadable(e)
-            raise SourceError(f"{path} is damaged or is not JSON ({why}): {self.remedy}") from e
+            reason = why_unreadable(e)
+            raise SourceError(f"{path} is damaged or is not JSON ({reason}): {self.remedy}") from e
         if not isinstance(read, dict) or read.get("format") != self.name:
             raise SourceError(f"{path} is not a {self.name}: {self.remedy}")
         checksum = read.pop(CHECKSUM, None)
@@ -68,9 +68,9 @@ class Format(NamedTuple):
                 f"{path} was changed after it was written (its checksum does not match): "
                 f"{self.remedy if self.sealed else again}"
             )
-        if (other := read.get("format_version")) != self.version:
+        if (version := read.get("format_version")) != self.version:
             raise SourceError(
-                f"{path} has format version {other}, but this program reads {self.version}: "
+                f"{path} has format version {version}, but this program reads {self.version}: "
                 f"{self.remedy if self.sealed else 'fit again'}"
             )
         return read
@@ -78,8 +78,8 @@ class Format(NamedTuple):
 
 def write_with_checksum(values: Mapping[str, object], path: str | Path) -> None:
     """Write plain values and their checksum, atomically; NaN is a ValueError."""
-    whole = dict(values) | {CHECKSUM: _digest(values)}
-    text = json.dumps(whole, indent=1, allow_nan=False) + "\n"
+    sealed_values = dict(values) | {CHECKSUM: _digest(values)}
+    text = json.dumps(sealed_values, indent=1, allow_nan=False) + "\n"
     write_atomic(path_of("path", path), text)
 
 
@@ -145,19 +145,19 @@ def fields_in_summary(read: dict[str, Any]) -> dict[str, Any]:
     rows = read["parameters"]
     columns = {key: [row[key] for row in rows.values()] for key in fit_result.PARAMETER_COLUMNS}
     ended = read["history"][-1]["theta"] if read["outcome"] == "NO_DECAY" else columns["value"]
-    each = zip(rows.values(), ended, strict=True)  # earlier files have no optimum
-    columns["optimum"] = [row.get("optimum", value) for row, value in each]
+    rows_and_ends = zip(rows.values(), ended, strict=True)  # earlier files have no optimum
+    columns["optimum"] = [row.get("optimum", value) for row, value in rows_and_ends]
     columns |= {key: [row.get(key) for row in rows.values()] for key in fit_result.LIMITS}
-    for record, kind, names in _CHECKED:
+    for record, annotation, names in _CHECKED:
         for name in names.split():
-            read_as(kind, read[record][name])
+            read_as(annotation, read[record][name])
     read = read | fit_result.covariances_in(read, list(rows)) | {"check": read["model_check"]}
     findings = Findings.from_plain(read["findings"])
     return {
         "outcome": Outcome[read["outcome"]],
         "parameters": fit_result.parameter_table(columns | {"param": list(rows)}, findings),
         "scaling": fit_result.scaling_table(read["scaling_per_bin"]),
-        **{record: read_fields(kind, read) for record, kind in fit_result.PARTS.items()},
+        **{name: read_fields(record, read) for name, record in fit_result.PARTS.items()},
     }
 
 
@@ -175,7 +175,7 @@ def _series_summary(series: SeriesValues) -> dict[str, Any]:
         values["global_fit"] = series.global_fit
     values |= {"agreement": series.agreement, "powers_of_q": series.powers_of_q}
     if series.repeats:
-        values["repeats"] = {place: again.agreement for place, again in series.repeats.items()}
+        values["repeats"] = {place: repeats.agreement for place, repeats in series.repeats.items()}
     if series.over != "q" and (rings := series.over_q):
         keys = ("powers_of_q", "agreement")
         values["over_q"] = {place: {k: getattr(s, k) for k in keys} for place, s in rings.items()}
@@ -198,10 +198,10 @@ def dataset_of(result: fit_result.FitValues) -> xarray.Dataset:
         numbers |= {f"derived_{key}": ("derived", [row[key] for row in rows]) for key in rows[0]}
         numbers["derived"] = "derived", list(derived)
     bins = result.scaling.rename(redchi="redchi_per_bin", ndata="ndata_per_bin")
-    whole = xarray.merge([result.parameters, bins]).assign(numbers)
-    whole = whole.set_coords(["unit", "q", "phi"])
-    for name in fit_result.DATASET_UNITS.keys() & whole.variables.keys():
-        whole[name].attrs["units"] = fit_result.DATASET_UNITS[name]
+    dataset = xarray.merge([result.parameters, bins]).assign(numbers)
+    dataset = dataset.set_coords(["unit", "q", "phi"])
+    for name in fit_result.DATASET_UNITS.keys() & dataset.variables.keys():
+        dataset[name].attrs["units"] = fit_result.DATASET_UNITS[name]
     inputs = result.provenance.inputs
     about = {
         "title": f"{result.config['model']} fitted to {inputs['store']}",
@@ -216,7 +216,7 @@ def dataset_of(result: fit_result.FitValues) -> xarray.Dataset:
         "config": json.dumps(plain_values(result.config)),
     }
     # names of files need not be UTF-8, which netCDF holds
-    return whole.assign_attrs({name: printable(text) for name, text in about.items()})
+    return dataset.assign_attrs({name: printable(text) for name, text in about.items()})
 
 
 _FIT = "give a folder made by fit, or its summary.json"

@@ -57,15 +57,15 @@ class FolderInUse(OptionError):  # noqa: N818 - an OptionError that passes by it
     """Another fit is writing a folder."""
 
 
-def default_folder(store: AnyPath, over: str | None = None, alone: bool = True) -> Path:
+def default_folder(store: AnyPath, over: str | None = None, single: bool = True) -> Path:
     """Return the default folder of the result of a store: A0123_c2.zarr → A0123_fit, beside it.
 
-    That of a store by URL is in the working folder. over: q or age, for parts: A0123_fit_q; not alone, but of
+    That of a store by URL is in the working folder. over: q or age, for parts: A0123_fit_q. single: False for
     several stores: fit_temperature.
     """
-    name = store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit" if alone else "fit"
-    beside = store.parent if isinstance(store, Path) else Path()
-    return beside / (f"{name}_{over}" if over else name)
+    name = store.name.removesuffix(".zarr").removesuffix("_c2") + "_fit" if single else "fit"
+    parent = store.parent if isinstance(store, Path) else Path()
+    return parent / (f"{name}_{over}" if over else name)
 
 
 def checkpoint_in(folder: Path) -> Path:
@@ -84,18 +84,18 @@ def claimed_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool
 @contextmanager
 def locked_folder(folder: Path, lock: str) -> Iterator[None]:
     """Create and lock a folder for a `with`; one that is still empty at its end is removed."""
-    made = not folder.exists()
+    is_new = not folder.exists()
     _check_is_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(folder / lock) as held:
-            if not held:
+        with locked(folder / lock) as is_locked:
+            if not is_locked:
                 raise FolderInUse(
                     f"another fit is writing {folder}: wait until it has ended, or give another --output"
                 )
             yield
     finally:
-        if made and not any(folder.iterdir()):
+        if is_new and not any(folder.iterdir()):
             folder.rmdir()
 
 
@@ -111,27 +111,28 @@ def _check_is_folder(folder: Path) -> None:
 def check_folder(folder: Path, checkpoint: Path, overwrite: bool, resume: bool) -> None:
     """Raise OptionError if a folder holds something that a fit would overwrite."""
     _check_is_folder(folder)
-    if checkpoints.checkpoint_exists(checkpoint) and not (overwrite or resume):
+    contents, interrupted = _contents(folder), checkpoints.checkpoint_exists(checkpoint)
+    half_written = any(name.startswith(TEMPORARY) for name in contents)  # its fit was killed
+    is_result = formats.RESULT.name.encode() in _head_of(folder / SUMMARY)
+    # also with --overwrite: it replaces results, not what a user has in a folder
+    if contents and not (is_result or interrupted or half_written):
+        raise OptionError(f"{folder} contains files that are not a result: give another --output")
+    if overwrite or resume:
+        return
+    if interrupted:
         raise OptionError(
             f"{checkpoint} belongs to an interrupted fit: give --resume to continue, --overwrite to start "
             f"again, or another --output"
         )
-    if not (present := _contents(folder)):
-        return
-    whole = (folder / SUMMARY).exists()
-    half_written = any(name.startswith(TEMPORARY) for name in present)  # its fit was killed
-    is_summary = formats.RESULT.name.encode() in _head_of(folder / SUMMARY)
-    if not (is_summary or checkpoints.checkpoint_exists(checkpoint) or half_written):
-        raise OptionError(f"{folder} contains files that are not a result: give another --output")
-    if (whole or half_written) and not (overwrite or resume):
-        what = "exists" if whole else "contains an incomplete result"
-        raise OptionError(f"{folder} {what}: give --overwrite to replace it, or another --output")
+    if is_result or half_written:
+        state = "exists" if (folder / SUMMARY).exists() else "contains an incomplete result"
+        raise OptionError(f"{folder} {state}: give --overwrite to replace it, or another --output")
 
 
 def _contents(folder: Path) -> list[str]:
+    """Return the names of files in a folder; none where a killed fit left nothing but temporary ones."""
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
-    left = [name for name in names if ".partial" in name or name == LOCK]  # by a killed fit
-    return names if len(left) < len(names) else []
+    return [] if all(".partial" in name or name == LOCK for name in names) else names
 
 
 def _head_of(file: Path) -> bytes:
@@ -151,32 +152,33 @@ def write_result(
     are removed before the first new one is moved: a folder never holds those of two.
     """
     view = FitView(result, scan)
-    with staging(folder) as there:
+    with staging(folder) as temporary:
         for name, write in WRITERS.items():
             if (content := write(view)) is not None:
-                write_file(there / name, content)
-        drawn = _figures()[0].save_all(view, there, pictures) if pictures else ()
-        write_report(result, there, drawn)
+                write_file(temporary / name, content)
+        pictures_drawn = _figures()[0].save_all(view, temporary, pictures) if pictures else ()
+        write_report(result, temporary, pictures_drawn)
         if nexus:
-            write_file(there / NEXUS, formats.writer_of("nexus", "--nexus")(view))
-        formats.write_json(formats.RESULT.to_dict(result), there / SUMMARY)
-        return _exchange(there, folder)
+            write_file(temporary / NEXUS, formats.writer_of("nexus", "--nexus")(view))
+        formats.write_json(formats.RESULT.to_dict(result), temporary / SUMMARY)
+        return _exchange(temporary, folder)
 
 
 def write_pictures(view: FitView, folder: Path, suffix: str = "png") -> list[Path]:
     """Draw the figures of an earlier result into its folder, and into its report; return these files."""
-    with locked_folder(folder, LOCK), staging(folder) as there:
-        held = view.result.errors.posterior is not None
-        of_posterior = sorted(folder.glob(POSTERIOR_PICTURES)) if held else []
-        write_report(view.result, there, _figures()[0].save_all(view, there, suffix), of_posterior)
-        return move_files(there, folder)
+    with locked_folder(folder, LOCK), staging(folder) as temporary:
+        has_posterior = view.result.errors.posterior is not None
+        of_posterior = sorted(folder.glob(POSTERIOR_PICTURES)) if has_posterior else []
+        of_fit = _figures()[0].save_all(view, temporary, suffix)
+        write_report(view.result, temporary, of_fit, of_posterior)
+        return move_files(temporary, folder)
 
 
 def write_report(
     result: FitValues, folder: Path, of_fit: Sequence[Path], of_posterior: Sequence[Path] = ()
 ) -> None:
-    both = [[Picture.in_file(path) for path in paths] for paths in (of_fit, of_posterior)]
-    write_file(folder / "report.html", as_page(report_of(result, *both)))
+    figures = [[Picture.in_file(path) for path in paths] for paths in (of_fit, of_posterior)]
+    write_file(folder / "report.html", as_page(report_of(result, *figures)))
 
 
 def _figures():
@@ -263,17 +265,17 @@ def write_index(
     """
     folder.mkdir(parents=True, exist_ok=True)
     names, done = quantity_names(rows, names), len(rows) == total
-    good = [row for row in rows if row.result is not None]
+    fitted = [row for row in rows if row.result is not None]
     series, pictures = None, []
     if done and prefix == PARTS:
         series = SeriesValues(next(iter(rows[0].at)), tuple(rows), global_fit)
         title = series_title(series)
     else:
-        model = next((row.result.config["model"] for row in good if row.result), "No fit")
+        model = next((row.result.config["model"] for row in fitted if row.result), "No fit")
         title = f"{model}, {total} {ONE_OF[prefix]}s"
-    if done and len(good) > 1:
+    if done and len(fitted) > 1:
         with suppress(OptionError):  # a model of free form alone has nothing to draw
-            pictures = [_picture(names, good, series)]
+            pictures = [_picture(names, fitted, series)]
     index = index_files(folder, prefix)
     if prefix == PARTS:  # a series is never of other fits than the index
         for old in [*reversed(index[2:]), *(folder / f"{PARTS}.{ending}" for ending in FORMATS)]:
@@ -325,12 +327,14 @@ def write_table_and_page(
         write_atomic(file, as_page(page, reload))
 
 
-def _picture(names: Sequence[str], good: Sequence[FitRow], whole: SeriesValues | None) -> Picture:
+def _picture(
+    names: Sequence[str], fitted: Sequence[FitRow], series: SeriesValues | None
+) -> Picture:
     _, figures = _figures()
-    page = figures.page_of_scans(good) if whole is None else figures.page_of_series(whole)
-    drawn_names = [name for name in names if name in good[0].quantities]
-    spans = [f"{name} {format_range(column(good, name), '.4g')}" for name in drawn_names]
-    over = "scan" if whole is None else whole.over
-    ends = f"first fit: {good[0].name}, last fit: {good[-1].name}"
+    page = figures.page_of_scans(fitted) if series is None else figures.page_of_series(series)
+    drawn_names = [name for name in names if name in fitted[0].quantities]
+    spans = [f"{name} {format_range(column(fitted, name), '.4g')}" for name in drawn_names]
+    over = "scan" if series is None else series.over
+    ends = f"first fit: {fitted[0].name}, last fit: {fitted[-1].name}"
     alt = f"Each parameter with its error against {over} ({ends}): {'; '.join(spans)}."
-    return Picture.drawn(page.figure(), figures.scans_title(good, over), alt)
+    return Picture.drawn(page.figure(), figures.scans_title(fitted, over), alt)

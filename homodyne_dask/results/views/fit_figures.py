@@ -43,22 +43,22 @@ FEWEST = 8
 
 
 def page_of_maps(view: FitView) -> draw.Page:
-    reach = _reach(np.concatenate([each.residual.ravel() for each in view.maps]))
-    edges, side, shown = view.axis.edges(view.scan), view.axis.side, dict[str, Any]()
-    for each in view.maps:
-        values = np.concatenate([v[np.isfinite(v)] for v in (each.data, each.model)])
+    reach = _reach(np.concatenate([bin_map.residual.ravel() for bin_map in view.maps]))
+    edges, side, maps = view.axis.edges(view.scan), view.axis.side, dict[str, Any]()
+    for bin_map in view.maps:
+        values = np.concatenate([v[np.isfinite(v)] for v in (bin_map.data, bin_map.model)])
         low, high = np.quantile(values, (0.01, 0.99)) if len(values) else (0.0, 1.0)
         c2 = "cividis", (low, high if high > low else low + 1.0)
         for name, title, look in (
-            ("data", style.bin_name(view.scan, each.bin), c2),
+            ("data", style.bin_name(view.scan, bin_map.bin), c2),
             ("model", "model", c2),
             ("residual", "(data − model) / σ", ("RdBu_r", (-reach, reach))),
         ):
-            shown[f"{name} {view.scan.label[each.bin]}"] = partial(
-                _map, edges=edges, values=getattr(each, name), title=title, look=look
+            maps[f"{name} {view.scan.label[bin_map.bin]}"] = partial(
+                _map, edges=edges, values=getattr(bin_map, name), title=title, look=look
             )
     cells = f"data are means over {side}×{side} pairs" if side > 1 else ""
-    return draw.Page(shown, 3, SIDE, cells, LEFT, RIGHT)
+    return draw.Page(maps, 3, SIDE, cells, LEFT, RIGHT)
 
 
 def _map(
@@ -81,17 +81,17 @@ def _map(
 def page_of_cuts(view: FitView) -> draw.Page:
     """Return panels of c2 against lag at up to five ages, and the model; bars only of tables of g2."""
     bins = map(int, view.shown)
-    shown = {f"bin {view.scan.label[b]}": partial(_cuts, view=view, b=b) for b in bins}
-    return draw.Page(shown, 2, 1.9)
+    cuts = {f"bin {view.scan.label[b]}": partial(_cuts, view=view, b=b) for b in bins}
+    return draw.Page(cuts, 2, 1.9)
 
 
 def _cuts(axes: Axes, view: FitView, b: int) -> None:
     scan, read = view.scan, view.cuts
     x, y = ("lag [s]", "g₂") if scan.is_table else ("lag t₂ − t₁ [s]", "c₂")
     draw.label_axes(axes, x, y, style.bin_name(scan, b), log="x")
-    chosen = means.ages(read, b, scan)
-    shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(chosen), 1)))
-    for age, colour, marker in zip(chosen, shades, style.MARKERS, strict=False):
+    ages = means.ages(read, b, scan)
+    shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(ages), 1)))
+    for age, colour, marker in zip(ages, shades, style.MARKERS, strict=False):
         cut = means.cut_at_age(scan, read, b, age)
         look = {"fmt": marker, "ms": 3, "color": colour}
         look["label"] = None if scan.is_table else f"t₁ = {cut.t1[0]:.3g} s"
@@ -107,15 +107,15 @@ def _reach(residual: np.ndarray) -> float:
 def page_of_residuals(view: FitView) -> draw.Page:
     lag, residual = lags_and_residuals(view)
     by_lag = partial(_by_lag, lag=lag, residual=residual, is_table=view.scan.is_table)
-    shown = {"distribution": partial(_histogram, residual=residual), "against lag": by_lag}
-    return draw.Page(shown, 2, 1.9)
+    panels = {"distribution": partial(_histogram, residual=residual), "against lag": by_lag}
+    return draw.Page(panels, 2, 1.9)
 
 
 def lags_and_residuals(view: FitView) -> tuple[Curve, Curve]:
     """Return lags [s] and residuals of each known cell of the maps once."""
     middle = means.times_of(view.scan, view.axis.middles)
     lag = np.triu(middle - middle[:, None])
-    residual = np.stack([each.residual for each in view.maps])
+    residual = np.stack([bin_map.residual for bin_map in view.maps])
     usable = np.isfinite(residual) & (lag > 0)
     return np.broadcast_to(lag, usable.shape)[usable], residual[usable]
 
@@ -157,20 +157,20 @@ ROOM_FOR_ZERO = 0.5
 def page_of_passes(view: FitView) -> draw.Page:
     history = view.result.run.history
     full = [entry for entry in history if "pass" in entry]
-    shown = {"chisqr": partial(_difference, full=full), "distance": partial(_distance, full=full)}
-    return draw.Page(shown | {"seconds": partial(_durations, history=history)}, 3, 1.6)
+    panels = {"chisqr": partial(_difference, full=full), "distance": partial(_distance, full=full)}
+    return draw.Page(panels | {"seconds": partial(_durations, history=history)}, 3, 1.6)
 
 
 def _difference(axis: Axes, full: History) -> None:
     draw.label_axes(axis, "pass", "χ² − lowest χ²", "χ² above its lowest")
     chisqr = np.array([entry["chisqr"] for entry in full], float)
-    above = chisqr - np.fmin.reduce(chisqr, initial=np.inf)
-    positive = above[above > 0]
+    excess = chisqr - np.fmin.reduce(chisqr, initial=np.inf)
+    positive = excess[excess > 0]
     if len(positive):
         smallest = 10.0 ** np.floor(np.log10(positive.min()))
         draw.logarithmic(axis, "y", "symlog", linthresh=smallest, linscale=ROOM_FOR_ZERO)
         axis.set_ylim(-0.3 * smallest, 3 * positive.max())
-    _by_pass(axis, full, above)
+    _by_pass(axis, full, excess)
 
 
 def _distance(axis: Axes, full: History) -> None:
@@ -186,23 +186,24 @@ def _distance(axis: Axes, full: History) -> None:
 def _by_pass(axis: Axes, full: History, values: np.ndarray) -> None:
     number, accepted = (np.array([entry[key] for entry in full]) for key in ("pass", "accepted"))
     axis.plot(number, values, color=style.UNKNOWN_COLOUR, zorder=1)
-    for wanted, marker, label in ((True, "o", "accepted"), (False, "X", "rejected")):
-        some = np.isfinite(values) & (accepted == wanted)
-        if some.any():
-            look = {"ms": 4.5, "color": style.COLOURS[not wanted], "label": label}
-            axis.plot(number[some], values[some], marker, **look)
+    for is_accepted, marker, label in ((True, "o", "accepted"), (False, "X", "rejected")):
+        passes = np.isfinite(values) & (accepted == is_accepted)
+        if passes.any():
+            look = {"ms": 4.5, "color": style.COLOURS[not is_accepted], "label": label}
+            axis.plot(number[passes], values[passes], marker, **look)
     axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, integer=True))
 
 
 def _durations(axis: Axes, history: History) -> None:
     draw.label_axes(axis, "pass", "time of one pass [s]", "coarse and full passes", log="y")
     levels = [entry for entry in history if "level" in entry]
-    first = 1 - sum(entry["passes"] for entry in levels)
+    begin = 1 - sum(entry["passes"] for entry in levels)
     for entry, colour, marker in zip(levels, style.COLOURS[2:], style.MARKERS[1:], strict=False):
         n, look = entry["passes"], {"color": colour, "ms": 4, "markerfacecolor": "none"}
-        each = [entry["seconds"] / max(n, 1)] * n
-        axis.plot(range(first, first + n), each, marker, label=level_name(entry["level"]), **look)
-        first += n
+        mean_seconds = [entry["seconds"] / max(n, 1)] * n
+        label = level_name(entry["level"])
+        axis.plot(range(begin, begin + n), mean_seconds, marker, label=label, **look)
+        begin += n
     full = [entry for entry in history if "pass" in entry and "seconds" in entry]
     number, seconds = ([entry[key] for entry in full] for key in ("pass", "seconds"))
     axis.plot(number, seconds, "o", color=style.COLOURS[0], ms=4)
@@ -235,9 +236,10 @@ def page_of_rates(view: FitView) -> draw.Page:
         axes = AXES | {"J": OF_UNKNOWN_Q}
     axes = {name: words for name, words in axes.items() if name in rates}
     panel = partial(_fitted_rate, rates=rates)
-    shown = {n: partial(panel, name=n, words=axes[n], truth=truth.get(n)) for n in axes}
+    panels = {n: partial(panel, name=n, words=axes[n], truth=truth.get(n)) for n in axes}
     symbols = {name: words[0].partition(" ")[0] for name, words in axes.items()}
-    return draw.Page(shown, len(shown), HEIGHT, style.plain_label(_bands_sentence(rates, symbols)))
+    sentence = style.plain_label(_bands_sentence(rates, symbols))
+    return draw.Page(panels, len(panels), HEIGHT, sentence)
 
 
 def _fitted_rate(
@@ -255,10 +257,10 @@ def _fitted_rate(
         t, _edges(rates, name, curves.EVERYWHERE).T, ":", color=style.COLOURS[0], linewidth=0.8
     )
     axis.plot(t, value, color=style.COLOURS[0], lw=1.4, label=None if truth is None else "fit")
-    shown = [value]
+    drawn_values = [value]
     if truth is not None:
         axis.plot(t, truth, "--", color=style.COLOURS[1], lw=1.2, label="truth")
-        shown.append(truth)
+        drawn_values.append(truth)
     splines = any(str(key).endswith("_power_law") for key in rates)
     if name != "strain":
         if not splines:  # which lie at equal distances
@@ -266,19 +268,19 @@ def _fitted_rate(
         rises = splines and value[-1] > value[0]
         if not rises and (_edges(rates, name, "68") > 0).all():
             draw.log_scale_if_wide(axis, "y", value)
-    draw.limits(axis, np.concatenate(shown), _edges(rates, name, "95"))
+    draw.limits(axis, np.concatenate(drawn_values), _edges(rates, name, "95"))
 
 
 def _bands_sentence(rates: xarray.Dataset, symbols: Mapping[str, str]) -> str:
-    kinds = rates.attrs["bands"]
+    sentence = rates.attrs["bands"]
     if rates.attrs["covariance"] != "none":
         words = "bands: 68 % and 95 % at each time; dotted: 95 % at all times simultaneously"
-        kinds = f"{words}; {kinds}"
+        sentence = f"{words}; {sentence}"
     notes: dict[str, list[str]] = {}
     for name, key in product(symbols, curves.QUALIFICATIONS):
         if key in rates[name].attrs:
             notes.setdefault(rates[name].attrs[key], []).append(symbols[name])
-    return "; ".join([kinds, *(f"{joined_with_and(notes[note])}: {note}" for note in notes)])
+    return "; ".join([sentence, *(f"{joined_with_and(notes[note])}: {note}" for note in notes)])
 
 
 def _truth(view: FitView) -> dict[str, Curve]:
@@ -331,25 +333,25 @@ def page_of_angles(view: FitView) -> draw.Page:
     hollow = table["undetermined"].values
     panel = partial(_by_angle, view=view, hollow=hollow)
     method = view.result.parameters.attrs["method"] or CLUSTER_ROBUST
-    shown: dict[str, Any] = {}
+    panels: dict[str, Any] = {}
     for name in ("contrast", "offset"):
         values = np.where(hollow & (name == "contrast"), np.nan, table[name].values)
         stderr = table[f"{name}_stderr"].values
         bars = f"bars: standard errors ({method})" if np.isfinite(stderr).any() else ""
-        shown[name] = partial(panel, y=name, title=bars, values=values, stderr=stderr)
+        panels[name] = partial(panel, y=name, title=bars, values=values, stderr=stderr)
     decay = measured_decay_times(view)
     if np.isfinite([decay, decay_times(view.model, scan)]).any():
         middle = 0.5 * sum(means.used_span(scan))
         title = f"lag where f = 1/e{_age(scan, middle)}; line: model"
-        look = {"y": "decay time [s]", "title": title, "values": decay}
-        shown["decay_time"] = partial(panel, **look, line=partial(decay_times, scan=scan), log=True)
+        look = {"y": "decay time [s]", "title": title, "values": decay, "log": True}
+        panels["decay_time"] = partial(panel, **look, line=partial(decay_times, scan=scan))
     decays = at_one_lag(view)
     if decays is not None and np.isfinite(decays.f).any():
         age, lag = decays.t1.mean(), (decays.t2 - decays.t1).mean()
         title = f"f at lag {lag:.3g} s{_age(scan, age)}; line: model"
         look = {"y": "(c₂ − offset) / contrast", "title": title, "values": decays.f}
-        shown["f_at_lag"] = partial(panel, **look, line=decays.of_model)
-    return draw.Page(shown, 2, 1.7)
+        panels["f_at_lag"] = partial(panel, **look, line=decays.of_model)
+    return draw.Page(panels, 2, 1.7)
 
 
 def _age(scan: Scan, age: float) -> str:
@@ -388,39 +390,39 @@ class AtLag(NamedTuple):
 def at_one_lag(view: FitView) -> AtLag | None:
     """Return the decay at the lag where the bins differ most, or f is 1/2; None if none is known for all."""
     scan, read = view.scan, view.cuts
-    there = view.result.scaling["ndata"].values > 0
-    cells = np.flatnonzero(np.isfinite(read.c2[there]).all(axis=0)) if there.any() else []
+    with_data = view.result.scaling["ndata"].values > 0
+    cells = np.flatnonzero(np.isfinite(read.c2[with_data]).all(axis=0)) if with_data.any() else []
     if not len(cells):
         return None
     first, last = means.used_span(scan)
     age = read.age[cells[np.argmin(np.abs(read.t1[cells] - first - AGE_FRACTION * (last - first)))]]
     cells = cells[read.age[cells] == age]
     f = view.model.shape(np.arange(len(scan.bins)), read.t1[cells], read.t2[cells])
-    differ = f[there].std(axis=0)
+    differ = f[with_data].std(axis=0)
     if differ.max() < ALIKE:
-        differ = -np.abs(f[there].mean(axis=0) - 0.5)
+        differ = -np.abs(f[with_data].mean(axis=0) - 0.5)
     cell = int(cells[np.argmax(np.nan_to_num(differ, nan=-1.0))])
     # times of pairs spread over the cell
     edges = read.age_edges[read.age[cell] :], read.lag_edges[read.lag[cell] :]
     starts, lags = (_spread(int(ends[0]), int(ends[1])) for ends in edges)
     later = starts[:, None] + lags
-    inside = later < scan.n_frames
+    in_record = later < scan.n_frames
     earlier = np.broadcast_to(starts[:, None], later.shape)
-    t1, t2 = scan.time[earlier[inside]], scan.time[later[inside]]
+    t1, t2 = scan.time[earlier[in_record]], scan.time[later[in_record]]
     return AtLag(t1, t2, _measured(view, np.array([cell]))[:, 0])
 
 
-def _spread(first: int, stop: int) -> Int[np.ndarray, " n"]:
-    n = min(stop - first, MAX_SAMPLES)
-    return first + ((np.arange(n) + 0.5) * (stop - first) / n).astype(int)
+def _spread(begin: int, stop: int) -> Int[np.ndarray, " n"]:
+    n = min(stop - begin, MAX_SAMPLES)
+    return begin + ((np.arange(n) + 0.5) * (stop - begin) / n).astype(int)
 
 
 def page_of_influence(view: FitView) -> draw.Page:
     table = view.result.diagnosis.influence
-    moved = influential(view.result)
-    if table is None or not moved.any():
+    has_influence = influential(view.result)
+    if table is None or not has_influence.any():
         raise OptionError("the result does not contain the influence of bins: it has no errors")
-    names, change = table["param"].values[moved], table["change"].values[:, moved]
+    names, change = table["param"].values[has_influence], table["change"].values[:, has_influence]
 
     def influence(axes: Axes, name: str, change: Float[np.ndarray, " bin"]) -> None:
         axes.axhspan(-1, 1, color=style.UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
@@ -428,8 +430,8 @@ def page_of_influence(view: FitView) -> draw.Page:
         _by_angle(axes, view, change, "change / stderr", name, ms=3)
 
     columns = zip(map(str, names), change.T, strict=True)
-    shown = {name: partial(influence, name=name, change=values) for name, values in columns}
-    return draw.Page(shown, min(len(names), ACROSS), 1.2, left=0.6)
+    panels = {name: partial(influence, name=name, change=values) for name, values in columns}
+    return draw.Page(panels, min(len(names), ACROSS), 1.2, left=0.6)
 
 
 def influential(result: FitValues) -> Bool[np.ndarray, " p"]:
@@ -437,8 +439,8 @@ def influential(result: FitValues) -> Bool[np.ndarray, " p"]:
     table = result.diagnosis.influence
     if table is None:
         return np.zeros(0, bool)
-    drawn = ~np.isin(table["param"].values, list(coefficients_of(result)))
-    return drawn & np.isfinite(table["change"].values).any(axis=0)
+    is_parameter = ~np.isin(table["param"].values, list(coefficients_of(result)))
+    return is_parameter & np.isfinite(table["change"].values).any(axis=0)
 
 
 def _by_angle(
@@ -454,7 +456,7 @@ def _by_angle(
     ms: float = 4,
 ) -> None:
     """Draw a value of each bin, with its error, against `_place`; line: the same of a model, also between."""
-    scan, drawn = view.scan, [values]
+    scan, drawn_values = view.scan, [values]
     x, name = _place(scan)
     draw.label_axes(axis, name, y, title)
     hollow = np.zeros(len(x), bool) if hollow is None else hollow
@@ -462,13 +464,13 @@ def _by_angle(
     for value, colour, marker, label in styles:
         in_group = (group_of_bin == value) | np.isnan(value)
         for empty in (False, True):
-            some = in_group & (hollow == empty)
-            if not some.any():
+            bins = in_group & (hollow == empty)
+            if not bins.any():
                 continue
-            error = None if stderr is None or not np.isfinite(stderr).any() else stderr[some]
+            error = None if stderr is None or not np.isfinite(stderr).any() else stderr[bins]
             look = {"fmt": marker, "ms": ms, "color": colour, "hollow": empty}
             look["label"] = "no decay: contrast unknown" if empty else label
-            draw.points(axis, x[some], values[some], error, **look)
+            draw.points(axis, x[bins], values[bins], error, **look)
         if line is None:
             continue
         line_x, line_y = _line_of_model(view, line, x, in_group, hollow, name.startswith("φ"))
@@ -476,17 +478,17 @@ def _by_angle(
         look = {"marker": "_", "ms": 14} if single else {}
         of_all = style.GREY if group_of_bin is not scan.q else colour  # one model of all scans
         axis.plot(line_x, line_y, color=of_all, lw=1, **look)
-        drawn.append(line_y)
+        drawn_values.append(line_y)
     if log:
-        draw.log_scale_if_wide(axis, "y", np.concatenate(drawn))
+        draw.log_scale_if_wide(axis, "y", np.concatenate(drawn_values))
     _tick_places(axis, name, x)
 
 
 def _tick_places(axis: Axes, name: str, x: Float[np.ndarray, " bin"]) -> None:
     steps = [1, 1.5, 3, 4.5, 9, 10] if name.startswith("φ") else None
-    whole = name != _Q
-    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, steps=steps, integer=whole))
-    if whole and np.ptp(x) < 1:
+    counted = name != _Q
+    axis.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, steps=steps, integer=counted))
+    if counted and np.ptp(x) < 1:
         middle, reach = float(np.mean(x)), 50.0 if steps else 1.0
         axis.set_xlim(middle - reach, middle + reach)
 
@@ -535,13 +537,13 @@ def save_all(view: FitView, folder: Path, suffix: str = "png") -> list[Path]:
     """Write every figure that a result has, as PNG and as `suffix`; return the paths of the PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     result = view.result
-    wanted = {
+    has_figure = {
         "maps": not view.scan.is_table,
         "rates": curves.has_rates(result) or curves.has_distribution(result),
         "angles": result.outcome is not Outcome.NO_DECAY and len(view.scan.bins) > 1,
         "influence": influential(result).any(),
     }
-    paths = [folder / f"{name}.png" for name in PICTURES if wanted.get(name, True)]
+    paths = [folder / f"{name}.png" for name in PICTURES if has_figure.get(name, True)]
     for path in paths:
         about = {
             "Title": style.TITLES[path.stem],

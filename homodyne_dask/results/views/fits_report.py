@@ -61,10 +61,10 @@ def series_title(series: series_data.SeriesValues) -> str:
     results = [result for result in series.results if result is not None]
     if not results:
         return "no fit"
-    first, *others = dict.fromkeys(result.provenance.inputs["store"] for result in results)
-    stores = f"{first} and {counted(len(others), 'other store')}" if others else first
-    where = series_data.WORDS.get(series.over, f"fits over {series.over}")
-    return f"{results[0].config['model']} fitted to {stores}: {len(series.entries)} {where}"
+    store, *further = dict.fromkeys(result.provenance.inputs["store"] for result in results)
+    stores = f"{store} and {counted(len(further), 'other store')}" if further else store
+    places = series_data.WORDS.get(series.over, f"fits over {series.over}")
+    return f"{results[0].config['model']} fitted to {stores}: {len(series.entries)} {places}"
 
 
 def report_of_fits(
@@ -83,53 +83,52 @@ def report_of_fits(
     prefix: SCANS or PARTS. folder: of the page, from which the reports of the fits are linked. watcher:
     sentences of a watcher, whose page shows the newest fits first.
     """
-    # a watcher is told of a misfit at once
-    as_wanted = [
+    # a watcher is told of a misfit at once: the next scan can still be measured differently
+    as_wanted = all(
         row.outcome_words == fit_rows.CONVERGED if watcher else row.converged for row in rows
-    ]
-    good = bool(rows) and all(as_wanted) and len(rows) == total
-    counts, notes = fit_rows.outcome_counts(rows, total, prefix), []
-    findings = [
-        ("failed", f"{row.name}: {row.message}")
-        for row in (reversed(rows) if watcher else rows)
-        if row.message
-    ]
-    findings += [] if watcher else _found(rows)
-    if watcher:
-        rows, findings = list(reversed(rows))[:MOST_ROWS], findings[:MOST_SENTENCES]
-        notes = [f"{prefix}.csv lists all {prefix}, with all messages"]
-    together, agreement = ([], []) if series is None else (_together(series), _agreement(series))
-    return Document(
-        title,
-        [
-            Section(
-                "Outcome",
-                [Sentences(watcher), Verdict(good, counts, findings), Sentences(together)],
-            ),
-            Section("Figures", [Figures(pictures)] if watcher else []),
-            _section_of_fits(names, rows, folder, fit_rows.ONE_OF[prefix], notes, series),
-            Section("Agreement of the fits", agreement),
-            Section("Rates over q", [] if series is None else _powers(series)),
-            Section("Figures", [] if watcher else [Figures(pictures)]),
-        ],
     )
+    counts, notes = fit_rows.outcome_counts(rows, total, prefix), []
+    good = bool(rows) and as_wanted and len(rows) == total
+    if watcher:
+        newest = list(reversed(rows))
+        rows, findings = newest[:MOST_ROWS], _failures(newest)[:MOST_SENTENCES]
+        notes = [f"{prefix}.csv lists all {prefix}, with all messages"]
+    else:
+        findings = [*_failures(rows), *_findings_of(rows)]
+    figures, verdict = Section("Figures", [Figures(pictures)]), Verdict(good, counts, findings)
+    fits = _section_of_fits(names, rows, folder, fit_rows.ONE_OF[prefix], notes, series)
+    outcome = [Sentences(watcher), verdict, Sentences(_joint_fit(series) if series else [])]
+    sections = [Section("Outcome", outcome), fits]
+    if series is not None:
+        sections.append(Section("Agreement of the fits", _agreement(series)))
+        sections.append(Section("Rates over q", _powers(series)))
+    # who watches looks at the figures first; the table of many fits is long
+    sections.insert(1 if watcher else len(sections), figures)
+    return Document(title, sections)
 
 
-def _found(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
-    """Return what several fits found, once each: its severity, and names of the fits with its meaning."""
+def _failures(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
+    return [("failed", f"{row.name}: {row.message}") for row in rows if row.message]
+
+
+def _findings_of(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
+    """Return each finding of several fits once: its severity, and names of the fits with its meaning."""
     fits: dict[str, list[str]] = {}
     for row in rows:
         for code in dict.fromkeys(row.findings.at_least("warning").codes):
             fits.setdefault(code, []).append(row.name)
     fitted = [(row, row.result) for row in rows if row.result]
-    by_chance = [row.name for row, made in fitted if len(row.findings) < len(made.findings)]
+    by_chance = [row.name for row, result in fitted if len(row.findings) < len(result.findings)]
     chance = f"a deviation that its own report names is chance in one of {len(rows)} fits"
-    said = [("note", by_chance, chance)] * bool(by_chance)
+    sentences = [("note", by_chance, chance)] * bool(by_chance)
     for code, names in fits.items():
         entry = CATALOGUE[code]
-        said.append((entry.severity.value, names, f"{entry.meaning}; {entry.remedy} ({code})"))
-    named = ((level, some_of(names, MOST_NAMED, "others"), words) for level, names, words in said)
-    return [(level, f"{where}: {words}") for level, where, words in named]
+        words = f"{entry.meaning}; {entry.remedy} ({code})"
+        sentences.append((entry.severity.value, names, words))
+    return [
+        (level, f"{some_of(names, MOST_NAMED, 'others')}: {words}")
+        for level, names, words in sentences
+    ]
 
 
 def _section_of_fits(
@@ -182,15 +181,13 @@ def _columns_of(
     name: str, entries: Sequence[fit_rows.FitRow], names: Sequence[str]
 ) -> list[list[str]]:
     """Return the column of a quantity, in one notation, and of its intervals where a rate has any."""
-    row = [entry.quantities.get(name) for entry in entries]
-    quantities = [q for q in row if q is not None]
-    unit = quantities[0].unit if quantities else ""
-    pairs = [(abs(q.value), q.stderr) for q in quantities]
-    sizes = [max(pair) for pair in pairs if np.isfinite(pair).all()]
-    cells = ["-" if q is None else q.text(max(sizes, default=0.0)) for q in row]
+    unit = next((row.quantities[name].unit for row in entries if name in row.quantities), "")
+    quantities = [row.quantities.get(name, fit_rows.UNKNOWN_QUANTITY) for row in entries]
+    pairs = [(abs(quantity.value), quantity.stderr) for quantity in quantities]
+    largest = max((max(pair) for pair in pairs if np.isfinite(pair).all()), default=0.0)
     label = f"{_label(name, names)}{' at mean age' * (name in RATES)}"
-    column = [in_brackets(label, unit), *cells]
-    intervals = ["" if q is None else q.interval for q in row]
+    column = [in_brackets(label, unit), *(quantity.text(largest) for quantity in quantities)]
+    intervals = [quantity.interval for quantity in quantities]
     if name not in RATES or not any(intervals):
         return [column]
     return [column, [f"95 % interval of {name}", *(interval or "-" for interval in intervals)]]
@@ -208,20 +205,20 @@ def _linked(entry: fit_rows.FitRow, folder: Path | None) -> str:
     return Link(entry.name, quote(os.fsencode(link)))
 
 
-def _together(series: series_data.SeriesValues) -> list[str]:
-    together = series.global_fit
-    if together is None:
+def _joint_fit(series: series_data.SeriesValues) -> list[str]:
+    joint = series.global_fit
+    if joint is None:
         return []
-    names = together.parameters["param"].values[~together.parameters["fixed"].values].tolist()
+    names = joint.parameters["param"].values[~joint.parameters["fixed"].values].tolist()
     shared = [name for name in names if " of " not in name]
     place = {"age": "window", "phi": "angle"}.get(series.over, series.over)
     verb = "is" if len(shared) == 1 else "are"
-    clauses = [f"{joined_with_and(together.per_scan)} for each {place}"] * bool(together.per_scan)
+    clauses = [f"{joined_with_and(joint.per_scan)} for each {place}"] * bool(joint.per_scan)
     clauses += [f"{joined_with_and(shared)} {verb} shared"] * bool(shared)
     return [
         f"one fit of all {series_data.WORDS.get(series.over, 'scans')}: {'; '.join(clauses)}; reduced χ² "
-        f"{together.redchi:.4f}",
-        *map(str, together.findings),
+        f"{joint.redchi:.4f}",
+        *map(str, joint.findings),
     ]
 
 
@@ -230,9 +227,11 @@ def _agreement(series: series_data.SeriesValues) -> list[Table | Sentences]:
         return [Sentences([_OVERLAP if series.overlap else _CORRELATED])]
     if not series.agreement:
         return []
-    slower = [n for n in series.names if series.unit(n) == "1/s" and "J" not in series.names]
-    differ = {"age": [*RATES], "q": slower}.get(series.over, [])
+    # rates change with age, and rates in 1/s with q: a test that they do not would say nothing
+    in_hertz = [n for n in series.names if series.unit(n) == "1/s" and "J" not in series.names]
+    differ = {"age": [*RATES], "q": in_hertz}.get(series.over, [])
     names = [name for name in shown_names(series.agreement) if name not in differ]
+    # Bonferroni's bound; D_SE is D0 again, and no second test
     sure = SURE / max(len(shown_names(names, copies=False)), 1)
     rows = [_TESTED, *(_tested(series, name, sure) for name in names)]
     table = Table("Agreement of the converged fits", rows, 3)
@@ -248,12 +247,9 @@ def _repeats(series: series_data.SeriesValues) -> Table:
 
 def _on_agreement(series: series_data.SeriesValues, names: Sequence[str]) -> Iterator[str]:
     yield _ERRORS[series.errors].format(fit_rows.methods_of(series.entries))
-    if (together := series.global_fit) is not None:
-        yield (
-            "p takes the shared parameters as known"
-            if together.per_scan
-            else "p is of each scan alone"
-        )
+    if (joint := series.global_fit) is not None:
+        shared = "p takes the shared parameters as known"
+        yield shared if joint.per_scan else "p is of each scan alone"
     compared = {name: series.agreement[name].freedom + 1 for name in names}
     if incomplete := [name for name in names if compared[name] < len(series.entries)]:
         yield (
@@ -274,24 +270,39 @@ def _tested(series: series_data.SeriesValues, name: str, sure: float) -> list[st
 
 
 def _powers(series: series_data.SeriesValues) -> list[Table | Sentences]:
-    rows = [["rate", "power of q", "agreement", "χ²", "dof", "p", "mean D"]]
     over_q = series.over_q.items()
     laws = [(place, rings, *law) for place, rings in over_q for law in rings.powers_of_q.items()]
+    if not laws:
+        return []
+    sure = SURE / len(laws)  # Bonferroni's bound
+    rows = [["rate", "power of q", "agreement", "χ²", "dof", "p", "mean D"]]
     for place, rings, name, law in laws:
-        reach = numbers.half_width(95.0, law.dof) * law.stderr
-        words = "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"
-        if law.p < SURE / len(laws):
-            words = "no power law"
-        power = numbers.value_and_error(law.exponent, law.stderr)
         age = next(row.result.mean_age for row in rings.entries if row.result is not None)
         rate = f"{name} at {age:.4g} s" if "J" in rings.names and not place else name
-        agreement, D = words if np.isfinite(reach) else "-", rings.agreement.get("D")
-        mean = "-"
-        if D is not None and D.p >= SURE / len(laws):
-            mean = with_unit(numbers.value_and_error(D.mean, D.stderr), rings.unit("D"))
         head = ", ".join(filter(None, (rate, place)))
-        rows.append([head, power, agreement, *_scatter(law), mean])
-    return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER])] if laws else []
+        power = numbers.value_and_error(law.exponent, law.stderr)
+        mean = "-"
+        if (D := consistent(rings, "D", sure)) is not None:
+            mean = with_unit(numbers.value_and_error(D.mean, D.stderr), rings.unit("D"))
+        rows.append([head, power, _verdict_on(law, sure), *_scatter(law), mean])
+    return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER])]
+
+
+def _verdict_on(law: series_data.PowerLawOfQ, sure: float) -> str:
+    reach = numbers.half_width(95.0, law.dof) * law.stderr
+    if not np.isfinite(reach):
+        return "-"
+    if law.p < sure:
+        return "no power law"
+    return "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"
+
+
+def consistent(
+    series: series_data.SeriesValues, name: str, level: float
+) -> series_data.HomogeneityTest | None:
+    """Return the test of a quantity whose fits agree at a level; None where they do not, or it is unknown."""
+    test = series.agreement.get(name)
+    return None if test is None or test.p < level else test
 
 
 def _scatter(test: series_data.HomogeneityTest | series_data.PowerLawOfQ) -> list[str]:
@@ -301,11 +312,13 @@ def _scatter(test: series_data.HomogeneityTest | series_data.PowerLawOfQ) -> lis
     return [f"{test.chisqr:.3g}", f"{test.freedom:,}", p]
 
 
-_NOTES = (
+_OF_LEFT_OUT = (
     "score: logarithm of the predictive density of the left-out bins (larger is better); ± from its "
-    "scatter over bins",
+    "scatter over bins"
+)
+_ON_CRITERIA = (
     "CLIC allows for correlated pairs; the naive AIC treats pairs as independent and favours too many "
-    "parameters",
+    "parameters"
 )
 _OF_CLIC = "score: -CLIC/2 (larger is better); ± as if the additional parameters were not needed"
 
@@ -313,15 +326,16 @@ _OF_CLIC = "score: -CLIC/2 (larger is better); ± as if the additional parameter
 def report_of_comparison(comparison: ComparisonValues) -> Document:
     rows = [["fit", "parameters", "χ²", "reduced χ²", "score", "worse by", "ΔCLIC", "ΔAIC (naive)"]]
     criteria = np.array([[fit.clic, fit.aic_naive] for fit in comparison.fits])
-    criteria -= np.fmin.reduce(criteria)
-    for fit, above in zip(comparison.fits, criteria, strict=True):
+    criteria -= np.fmin.reduce(criteria)  # fmin: NaN of a fit without a score is no minimum
+    for fit, above_lowest in zip(comparison.fits, criteria, strict=True):
         size = f"{fit.parameters}+{numbers.or_dash(fit.linear, '.0f')}"
         values = [f"{fit.chisqr:.6g}", f"{fit.redchi:.4f}", numbers.or_dash(fit.score, ".6g")]
         worse = "best" if fit.best else numbers.value_and_error(fit.worse_by, fit.stderr)
-        rows.append([fit.name, size, *values, worse, *(numbers.or_dash(x, ".4g") for x in above)])
-    few = "CLIC: fewer than three independent bins cannot be left out"
-    each = f"leaving out each of the {comparison.bins} independent bins in turn"
-    by = each if comparison.by_left_out else few
-    caption = f"{len(comparison.fits)} fits to {comparison.store}, compared by {by}"
-    first = _NOTES[0] if comparison.by_left_out else _OF_CLIC
-    return table_document(caption, rows, notes=[comparison.sentence, first, *_NOTES[1:]])
+        deltas = [numbers.or_dash(value, ".4g") for value in above_lowest]
+        rows.append([fit.name, size, *values, worse, *deltas])
+    method, on_score = "CLIC: fewer than three independent bins cannot be left out", _OF_CLIC
+    if comparison.by_left_out:
+        method = f"leaving out each of the {comparison.bins} independent bins in turn"
+        on_score = _OF_LEFT_OUT
+    caption = f"{len(comparison.fits)} fits to {comparison.store}, compared by {method}"
+    return table_document(caption, rows, notes=[comparison.sentence, on_score, _ON_CRITERIA])

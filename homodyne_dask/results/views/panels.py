@@ -82,9 +82,9 @@ def figure(width: float, ax: Axes | None = None) -> FitFigure:
     cell = getattr(axes, "get_subplotspec", lambda: None)()
     if cell is None:
         raise OptionError("ax must belong to a grid of axes: make it with plt.subplots()")
-    made = axes.figure.add_subfigure(cell)
+    subfigure = axes.figure.add_subfigure(cell)
     axes.remove()
-    return made
+    return subfigure
 
 
 class Page(NamedTuple):
@@ -121,41 +121,41 @@ class Page(NamedTuple):
         """Positions are fixed: a constrained layout takes long."""
         columns = min(self.columns, len(self.panels))
         width = PAGE if columns > 1 else COLUMN
-        whole: Any = figure(width, ax)
-        grid = whole.add_gridspec(-(-len(self.panels) // columns), columns)
+        picture: Any = figure(width, ax)
+        grid = picture.add_gridspec(-(-len(self.panels) // columns), columns)
         for n, (name, draw) in enumerate(self.panels.items()):
-            draw(whole.add_subplot(grid[divmod(n, columns)], label=name))
+            draw(picture.add_subplot(grid[divmod(n, columns)], label=name))
         row, column = ABOVE + self.height + BELOW, width / columns
-        foot, total = footer(whole, width, grid.nrows * row + self.below, self.words)
+        foot, total = footer(picture, width, grid.nrows * row + self.below, self.words)
         foot += self.below
-        for n, axes in enumerate(whole.axes):
+        for n, axes in enumerate(picture.axes):
             down, along = divmod(n, columns)
             left, bottom = along * column + self.left, foot + (grid.nrows - 1 - down) * row + BELOW
             size = (column - self.left - self.right) / width, self.height / total
             axes.set_position((left / width, bottom / total, *size))
-        for axes in whole.axes[:-columns] if self.below else ():
+        for axes in picture.axes[:-columns] if self.below else ():
             axes.set_xlabel("")
             axes.tick_params(labelbottom=False)
-        return whole
+        return picture
 
 
-def footer(whole: Any, width: float, above: float, words: str) -> tuple[float, float]:
+def footer(picture: Any, width: float, height_of_panels: float, words: str) -> tuple[float, float]:
     """Add one legend of all panels, and words below it; return their height and that of the figure."""
     lines = textwrap.wrap(words, int((width - 0.3) / LETTER))
-    labelled = [axes.get_legend_handles_labels() for axes in whole.axes]
+    labelled = [axes.get_legend_handles_labels() for axes in picture.axes]
     marks = {
         name: mark for handles, names in labelled for mark, name in zip(handles, names, strict=True)
     }
     across = max(1, int(width / (0.45 + LETTER * max(map(len, marks), default=1))))
     text, key = (LINE * n + 0.1 * (n > 0) for n in (len(lines), -(-len(marks) // across)))
-    total = above + text + key
-    if isinstance(whole, Figure):  # not a part of another one
-        whole.set_size_inches(width, total)
+    total = height_of_panels + text + key
+    if isinstance(picture, Figure):  # not a part of another one
+        picture.set_size_inches(width, total)
     if marks:
         look = {"loc": "lower center", "bbox_to_anchor": (0.5, text / total), "ncols": across}
-        legend(whole, *marks.values(), labels=list(marks), borderaxespad=0.2, **look)
+        legend(picture, *marks.values(), labels=list(marks), borderaxespad=0.2, **look)
     if lines:
-        whole.supxlabel("\n".join(lines), fontsize=SMALL, color=GREY)
+        picture.supxlabel("\n".join(lines), fontsize=SMALL, color=GREY)
     return text + key, total
 
 
@@ -168,8 +168,8 @@ def label_axes(axes: Axes, x: str, y: str, title: str = "", log: str = "") -> No
     axes.ticklabel_format(axis="both", useOffset=False)
     axes.locator_params(nbins=MAX_INTERVALS)
     axes.spines[["top", "right"]].set_visible(False)
-    for which in log:
-        logarithmic(axes, which)
+    for direction in log:
+        logarithmic(axes, direction)
 
 
 def points(
@@ -205,15 +205,15 @@ class _BetweenDecades(LogFormatter):
     def __call__(self, x: float, pos: int | None = None) -> str:
         assert self.axis is not None
         low, high = self.axis.get_view_interval()
-        apart = high < 2 * low or f"{x:e}"[0] in "12357"
-        return log_tick(x) if apart and super().__call__(x, pos) else ""
+        far_enough = high < 2 * low or f"{x:e}"[0] in "12357"
+        return log_tick(x) if far_enough and super().__call__(x, pos) else ""
 
 
-def logarithmic(axes: Axes, which: str, scale: str = "log", **options: float) -> None:
+def logarithmic(axes: Axes, direction: str, scale: str = "log", **options: float) -> None:
     """Make the x or y axis logarithmic, with plain-text tick labels: math text takes long to draw."""
-    set_scale = axes.set_xscale if which == "x" else axes.set_yscale
+    set_scale = axes.set_xscale if direction == "x" else axes.set_yscale
     set_scale(scale, **options)
-    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis = axes.xaxis if direction == "x" else axes.yaxis
     axis.set_major_formatter(lambda value, _: log_tick(value))
     if scale == "log":
         axis.set_minor_formatter(_BetweenDecades(labelOnlyBase=False))
@@ -227,10 +227,10 @@ def log_tick(value: float) -> str:
     return ten if mantissa == "1" else f"{mantissa}·{ten}"
 
 
-def log_scale_if_wide(axes: Axes, which: str, values: np.ndarray) -> None:
+def log_scale_if_wide(axes: Axes, direction: str, values: np.ndarray) -> None:
     finite = values[np.isfinite(values)]
     if len(finite) and finite.min() > 0 and finite.max() > 10 * finite.min():
-        logarithmic(axes, which)
+        logarithmic(axes, direction)
 
 
 def limits(axes: Axes, values: Float[np.ndarray, "..."], ends: Float[np.ndarray, "..."]) -> None:
@@ -243,11 +243,11 @@ def limits(axes: Axes, values: Float[np.ndarray, "..."], ends: Float[np.ndarray,
         return
     widths = np.ptp(ends[:, np.isfinite(ends).all(0)], axis=0)
     narrow = widths.min() if widths.size else 0.0  # the band is seen where it is narrowest
-    least = NARROWEST * np.abs(finite).max()
-    span = max(np.ptp(finite), 0.0 if log else max(least, narrow)) or 1.0
+    smallest_span = NARROWEST * np.abs(finite).max()
+    span = max(np.ptp(finite), 0.0 if log else max(smallest_span, narrow)) or 1.0
     inside = np.clip(ends[np.isfinite(ends)], finite.min() - span, finite.max() + span)
-    shown = np.concatenate([finite, inside])
-    low, high = shown.min(), shown.max()
+    drawn_values = np.concatenate([finite, inside])
+    low, high = drawn_values.min(), drawn_values.max()
     margin = 0.06 * ((high - low) or span)
     edges = np.array([low - margin, high + margin])
     axes.set_ylim(*(10.0**edges if log else edges))

@@ -69,16 +69,16 @@ def report_of(
     of_posterior: Sequence[Picture] = (),
 ) -> Document:
     """Return the report of a fit; pictures: figures for a page, of the fit and of its posterior."""
-    held, inputs = result.errors.posterior, result.provenance.inputs
+    posterior, inputs = result.errors.posterior, result.provenance.inputs
     # the verdict has those of severity error
     findings = [finding for finding in result.findings if finding.severity is not Severity.ERROR]
-    others = [(finding.severity.value, finding.sentence) for finding in findings]
+    lesser_findings = [(finding.severity.value, finding.sentence) for finding in findings]
     return Document(
         f"{result.config['model']} fitted to {inputs['store']}",
         [
-            Section("Outcome", [Verdict(result.success, result.verdict, others)]),
+            Section("Outcome", [Verdict(result.success, result.verdict, lesser_findings)]),
             Section("Parameters", [Table("", _parameters(result), 3), _on_parameters(result)]),
-            *([] if held is None else [_posterior_section(held, of_posterior)]),
+            *([] if posterior is None else [_posterior_section(posterior, of_posterior)]),
             Section("Contrast and offset", [_on_scaling(result)]),
             *([] if pictures is None else [Section("Figures", [Figures(pictures, VIEW)])]),
             Section("Bins", [_bins_table(result)], detail=True),
@@ -89,12 +89,12 @@ def report_of(
     )
 
 
-def _posterior_section(held: dict[str, Any], pictures: Sequence[Picture]) -> Section:
+def _posterior_section(plain: dict[str, Any], pictures: Sequence[Picture]) -> Section:
     try:
         section = application("posterior_section", "the section on the posterior")
     except PackageError as e:
         return Section("Posterior", [Sentences([str(e)])])
-    return section(held, pictures)
+    return section(plain, pictures)
 
 
 def intervals_of(result: FitValues | SeriesValues, percent: float) -> Document:
@@ -127,8 +127,8 @@ def _parameters(result: FitValues) -> list[list[str]]:
     for rate, spline in _free_rates(result).items():
         coefficients = [parameters.pop(f"{rate}_{n + 1}") for n in range(int(spline["splines"]))]
         values = [row["value"] for row in coefficients if isfinite(row["value"])] or [np.nan]
-        shown = " to ".join(or_dash(end(values), ".4g") for end in (min, max))
-        row = [f"{len(coefficients)} coefficients of {rate}", shown, coefficients[0]["unit"]]
+        spread = " to ".join(or_dash(end(values), ".4g") for end in (min, max))
+        row = [f"{len(coefficients)} coefficients of {rate}", spread, coefficients[0]["unit"]]
         rows.append([*row, *["-"] * (len(head) - 3)])
     for name, columns in parameters.items():
         quantity = quantities[name]
@@ -185,10 +185,10 @@ def derived_sentences(result: FitValues) -> list[str]:
 
 def _on_scaling(result: FitValues) -> Sentences:
     table = result.scaling
-    there = table["ndata"].values > 0
-    decays = there & ~table["undetermined"].values
+    with_data = table["ndata"].values > 0
+    decays = with_data & ~table["undetermined"].values
     contrast = numbers.format_range(table["contrast"].values[decays], ".5f")
-    offset = numbers.format_range(table["offset"].values[there], ".5f")
+    offset = numbers.format_range(table["offset"].values[with_data], ".5f")
     number, gap = f"{_measured(result)} {_datum(result)}", ""
     if (model := MODELS.get(result.config["model"])) and model.needs_gap:
         source = f" ({result.config['gap_from']})" if "gap_from" in result.config else ""
@@ -221,8 +221,8 @@ def _bins_table(result: FitValues) -> Table:
 
 
 def _sensitivity(result: FitValues) -> list[Sentences | Table]:
-    modes, used = result.diagnosis.scalings, np.isfinite(result.error_used)
-    naive = (used & ~np.isfinite(result.parameters["stderr"].values)).any()
+    modes, has_error = result.diagnosis.scalings, np.isfinite(result.error_used)
+    naive = (has_error & ~np.isfinite(result.parameters["stderr"].values)).any()
     unit = "naive errors" if naive else "the standard errors"
     on_modes = (
         f"each mode is evaluated after one Gauss–Newton step from this optimum; AIC and BIC are differences "
@@ -243,28 +243,28 @@ def _influence(result: FitValues) -> list[list[str]]:
         return rows
     coefficients = coefficients_of(result)
     bins = zip(table["label"].values, result.scaling["phi"].values, strict=True)
-    change, where = table["change"], [f"bin {label} (φ {phi:.2f}°)" for label, phi in bins]
+    change, excluded = table["change"], [f"bin {label} (φ {phi:.2f}°)" for label, phi in bins]
     if "change_of_scan" in table:
         change, names = table["change_of_scan"], result.provenance.inputs["scan_names"]
-        where = [f"scan {n} ({names[n - 1]})" for n in table["scan"].values]
+        excluded = [f"scan {n} ({names[n - 1]})" for n in table["scan"].values]
     for name, changes in zip(map(str, table["param"].values), change.values.T, strict=True):
         if np.isfinite(changes).any() and name not in coefficients:
-            most = int(np.nanargmax(np.abs(changes)))
-            rows.append([name, f"{changes[most]:+.1f}", where[most]])
+            largest = int(np.nanargmax(np.abs(changes)))
+            rows.append([name, f"{changes[largest]:+.1f}", excluded[largest]])
     return rows
 
 
 def _modes(table: xarray.Dataset) -> list[list[str]]:
     rows = [["scaling", "free", "χ²", "AIC", "BIC", "largest change"]]
-    least = {key: table[key].values.min() for key in ("aic", "bic")}
+    lowest = {key: table[key].values.min() for key in ("aic", "bic")}
     for n, mode in enumerate(table["mode"].values):
         values, change = table.isel(mode=n), table["change"].values[n]
         move = "-"
         if np.nanmax(np.abs(change), initial=0.0) >= 0.05:
-            most = int(np.nanargmax(np.abs(change)))
-            move = f"{table['param'].values[most]} {change[most]:+.1f}"
+            largest = int(np.nanargmax(np.abs(change)))
+            move = f"{table['param'].values[largest]} {change[largest]:+.1f}"
         row = [str(mode), f"{values['fitted'].item():.0f}", f"{values['chisqr'].item():.8g}"]
-        row += [or_dash(values[key].item() - least[key], "+.1f") for key in least]
+        row += [or_dash(values[key].item() - lowest[key], "+.1f") for key in lowest]
         rows.append([*row, move])
     return rows
 
@@ -273,8 +273,8 @@ def _profile(table: xarray.Dataset) -> list[list[str]]:
     middle = int(table["parabola"].values.argmin())
     best = table["chisqr"].values[middle]
     value = [f"{number:.6g}" for number in table["value"].values]
-    above = ([f"{chisqr - best:.3g}" for chisqr in table[k].values] for k in ("chisqr", "parabola"))
-    points = [list(row) for row in zip(value, *above, strict=True)]
+    rises = ([f"{chisqr - best:.3g}" for chisqr in table[k].values] for k in ("chisqr", "parabola"))
+    points = [list(row) for row in zip(value, *rises, strict=True)]
     del points[middle]
     return [["value", "χ² − lowest χ²", "of a parabola"], *points]
 
@@ -285,17 +285,17 @@ def _minima(result: FitValues) -> Table:
         return Table("", [])
     rows = [["fits", "χ² − lowest χ²", *minima[0]["theta"]]]
     for minimum in minima[:MAX_MINIMA]:
-        above, theta = "-", (f"{value:.4g}" for value in minimum["theta"].values())
+        excess, theta = "-", (f"{value:.4g}" for value in minimum["theta"].values())
         if minimum["chisqr"] is not None:  # where all else is fixed, there is nothing to search
-            above = f"{minimum['chisqr'] - minima[0]['chisqr']:.4g}"
-        rows.append([str(minimum["starts"]), above, *theta])
+            excess = f"{minimum['chisqr'] - minima[0]['chisqr']:.4g}"
+        rows.append([str(minimum["starts"]), excess, *theta])
     note = f"; summary.json lists all {len(minima)}" * (len(minima) > MAX_MINIMA)
     return Table(f"Minima in which fits to binned averages ended{note}", rows, 0)
 
 
 def facts(result: FitValues) -> list[tuple[str, str]]:
     config, inputs = result.config, result.provenance.inputs
-    (first, stop), (begin, end) = inputs["frames"], inputs["seconds"]
+    (first_frame, stop), (begin, end) = inputs["frames"], inputs["seconds"]
     independent, bins = inputs["independent_bins"], inputs["bins"]
     on, history = config.get("computed_on"), result.run.history
     read = 100 * history[-1].get("read", 1.0) if history else 100
@@ -306,7 +306,7 @@ def facts(result: FitValues) -> list[tuple[str, str]]:
     if "phi0" not in result.parameters["param"].values:
         meaning = f"{config['model']} has no shear"
     spacing = f"{inputs['frame_time']:g} s each; times {begin:g} to {end:g} s"
-    record = "frames", f"{first} to {stop - 1}, {spacing}"
+    record = "frames", f"{first_frame} to {stop - 1}, {spacing}"
     if _datum(result) == "points":
         record = "delays", f"up to {end:g} s"
     rows = [
@@ -364,8 +364,8 @@ def _value(value: Any) -> str:
 
 
 def _bins(result: FitValues) -> str:
-    number, _, where = describe_rings(result.scaling["q"].values).partition(", ")
-    return counted(result.statistics.nbins, "bin") + (f" of {number} ({where})" if number else "")
+    number, _, rings = describe_rings(result.scaling["q"].values).partition(", ")
+    return counted(result.statistics.nbins, "bin") + (f" of {number} ({rings})" if number else "")
 
 
 def _datum(result: FitValues) -> str:
@@ -383,8 +383,8 @@ def _excluded(result: FitValues) -> str:
     inputs, shortest = result.provenance.inputs, result.config["min_lag"]
     if _datum(result) != "pairs":
         return ""
-    first, stop = inputs["frames"]
-    possible = (stop - first - shortest) * (stop - first - shortest + 1) // 2 * inputs["bins"]
+    begin, stop = inputs["frames"]
+    possible = (stop - begin - shortest) * (stop - begin - shortest + 1) // 2 * inputs["bins"]
     missing = possible - result.ndata + len(result.config["prior"] or {})
     words = [
         f"{numbers.format_count(missing)} pairs masked or unknown",

@@ -17,7 +17,7 @@ from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.views import panels as draw
-from homodyne_dask.results.views.fits_report import DOUBTFUL
+from homodyne_dask.results.views.fits_report import DOUBTFUL, consistent
 from homodyne_dask.results.views.style import COLOURS, drawable, plain_label, ring_styles
 from homodyne_dask.store.scan import Cuts
 
@@ -36,19 +36,20 @@ _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 def page_of_scans(entries: Sequence[FitRow]) -> draw.Page:
     labels = [scan_label(entry.name.removesuffix(".zarr")) for entry in entries]
     places = np.arange(len(entries))
-    shown = places[:: -(-len(places) // MAX_NAMES)]
+    labelled = places[:: -(-len(places) // MAX_NAMES)]
 
     def finish(axes: Axes, _: str) -> None:
-        axes.set_xticks(shown, [labels[int(n)] for n in shown], rotation=90, fontsize=draw.SMALL)
+        names = [labels[int(n)] for n in labelled]
+        axes.set_xticks(labelled, names, rotation=90, fontsize=draw.SMALL)
         axes.set_xlim(-0.5, len(places) - 0.5)
 
     below = LETTER * max(map(len, labels))
     return _page(panels_of_quantities(entries, places, "", finish), below)
 
 
-def _page(shown: draw.Panels, below: float = 0.0) -> draw.Page:
-    columns = 2 if len(shown) == 4 else min(len(shown), 3)  # which leave the fewest empty places
-    return draw.Page(shown, columns, HEIGHT, below=below)
+def _page(panels: draw.Panels, below: float = 0.0) -> draw.Page:
+    columns = 2 if len(panels) == 4 else min(len(panels), 3)  # which leave the fewest empty places
+    return draw.Page(panels, columns, HEIGHT, below=below)
 
 
 def scan_label(name: str) -> str:
@@ -56,63 +57,65 @@ def scan_label(name: str) -> str:
     return plain_label(name if len(name) <= MAX_LETTERS else f"{name[:MAX_LETTERS]}…")
 
 
-def page_of_series(whole: SeriesValues) -> draw.Page:
+def page_of_series(series: SeriesValues) -> draw.Page:
     """Return a panel of each parameter and rate with its error against q, age or another variable.
 
     Rates over q are on logarithmic axes with the line of q², beside the decays averaged over age where the
     stores are. A dashed line is the weighted mean of consistent fits; horizontal bars are windows of age.
     """
-    entries = [entry for entry in whole.entries if entry.result is not None]
-    over_q = whole.over == "q" and len(entries) > 1
-    rates = whole.decay_rates if over_q else []
-    places = np.array([entry.at[whole.over] for entry in entries])
-    x = _AXES.get(whole.over) or plain_label(whole.over, whole.unit_of(whole.over))
-    windows = None  # below and above the mean age
-    if "from" in entries[0].at:
-        first, last = (np.array([e.at[end] for e in entries]) for end in ("from", "to"))
-        windows = np.array([places - first, last - places])
+    entries = [entry for entry in series.entries if entry.result is not None]
+    over_q = series.over == "q" and len(entries) > 1
+    rates = series.decay_rates if over_q else []
+    places = np.array([entry.at[series.over] for entry in entries])
+    x = _AXES.get(series.over) or plain_label(series.over, series.unit_of(series.over))
 
     def finish(axes: Axes, name: str) -> None:
         if name in rates:
-            _draw_power_of_q(axes, whole, name, places, _columns(entries, name)[0])
-            return
-        _draw_means(axes, whole, name)
-        if (places == np.round(places)).all():  # there is no scan 1.5
-            steps = {"integer": True, "steps": [1, 2, 5, 10]}
-            axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, **steps))
+            _draw_power_of_q(axes, series, name, places, _columns(entries, name)[0])
+        else:
+            _draw_means(axes, series, name)
+            if (places == np.round(places)).all():  # there is no scan 1.5
+                steps = {"integer": True, "steps": [1, 2, 5, 10]}
+                axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, **steps))
 
-    shown = panels_of_quantities(entries, places, x, finish, windows, rates)
+    panels = panels_of_quantities(entries, places, x, finish, _windows(entries, places), rates)
     if over_q and (views := _views(entries)):
-        shown["decays"] = partial(_draw_decays, views=views)
-    if not shown:
+        panels["decays"] = partial(_draw_decays, views=views)
+    if not panels:
         raise OptionError("the model has no parameter or rate of its own to draw: draw each fit")
-    return _page(shown)
+    return _page(panels)
 
 
-def _draw_means(axes: Axes, whole: SeriesValues, name: str) -> None:
+def _windows(entries: Sequence[FitRow], ages: np.ndarray) -> np.ndarray | None:
+    """Return how far each window of age reaches below and above its mean age; None for other series."""
+    if "from" not in entries[0].at:
+        return None
+    begin, end = (np.array([entry.at[key] for entry in entries]) for key in ("from", "to"))
+    return np.array([ages - begin, end - ages])
+
+
+def _draw_means(axes: Axes, series: SeriesValues, name: str) -> None:
     look: dict[str, Any] = {"color": COLOURS[4]}
-    test = whole.agreement.get(name)
-    if test is not None and test.p >= DOUBTFUL:
+    if (test := consistent(series, name, DOUBTFUL)) is not None:
         axes.axhline(test.mean, ls="--", zorder=0, label="weighted mean of consistent fits", **look)
     look |= {"fmt": "D", "ms": 7, "label": "weighted mean of repeats that agree"}
-    for repeats in whole.repeats.values():
-        test = repeats.agreement.get(name)
-        if test is not None and test.p >= DOUBTFUL:
-            point = repeats.entries[0].at[whole.over], test.mean, np.nan_to_num(test.stderr)
+    for repeats in series.repeats.values():
+        if (test := consistent(repeats, name, DOUBTFUL)) is not None:
+            point = repeats.entries[0].at[series.over], test.mean, np.nan_to_num(test.stderr)
             draw.points(axes, *np.array(point)[:, None], hollow=True, zorder=3, **look)
 
 
 def _draw_power_of_q(
-    axes: Axes, whole: SeriesValues, name: str, q: np.ndarray, rate: np.ndarray
+    axes: Axes, series: SeriesValues, name: str, q: np.ndarray, rate: np.ndarray
 ) -> None:
     """Make the axes of a rate of decorrelation logarithmic; draw its power of q, and q², through it."""
-    law = whole.powers_of_q.get(name)
+    law = series.powers_of_q.get(name)
     if law is not None:
         title = f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
         axes.set_title(title, fontsize=draw.FONT)
     positive = np.isfinite(rate) & (rate > 0)
-    for which in "xy" if positive.any() else "":
-        draw.logarithmic(axes, which)
+    for direction in "xy" if positive.any() else "":
+        draw.logarithmic(axes, direction)
     powers = {} if law is None else {law.exponent: ("-", "fitted power of q")}
     powers[2.0] = "--", "∝ q²"
     for power, (style, label) in powers.items() if positive.any() else ():
@@ -139,8 +142,9 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
         scaling, read = view.result.scaling, view.cuts
         offset, contrast = (scaling[name].values[:, None] for name in ("offset", "contrast"))
         model = view.model.shape(np.arange(len(contrast)), read.t1, read.t2)
-        both = ((read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan))
-        lag, f, of_model = _average_over_age(read, both)
+        # of the same cells, so that gaps in the data bend both curves alike
+        curves = ((read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan))
+        lag, f, of_model = _average_over_age(read, curves)
         axis.plot(lag, f, marker, label=label, color=colour, ms=3)
         axis.plot(lag, of_model, color=colour, lw=1)
 
@@ -154,26 +158,25 @@ def _average_over_age(
         count = read.count[:, cells]
         row = [float(np.average((read.t2 - read.t1)[cells], weights=np.maximum(count.sum(0), 1)))]
         for quantity in values:
-            some = np.isfinite(quantity[:, cells]) & (count > 0)
-            mean = (
-                np.average(quantity[:, cells][some], weights=count[some]) if some.any() else np.nan
-            )
-            row.append(mean)
+            cells_with_data = np.isfinite(quantity[:, cells]) & (count > 0)
+            weights = count[cells_with_data]
+            values_at_lag = quantity[:, cells][cells_with_data]
+            row.append(np.average(values_at_lag, weights=weights) if len(weights) else np.nan)
         rows.append(row)
     return tuple(np.array(rows).T)
 
 
 def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
     """Return the parameters and rates worth a panel: not fixed ones, nor copies, unless all are."""
-    constant, drawn = constant_quantities(entries), {name: column(entries, name) for name in last}
+    constant, columns = constant_quantities(entries), {name: column(entries, name) for name in last}
     names = shown_names(entries[0].quantities, copies=False)
     names = [name for name in names if np.isfinite(column(entries, name)).any()] or names
     for name in [name for name in names if name not in constant] or names:
         values = column(entries, name)
-        copies = (np.allclose(values, d, 1e-9, 0.0, equal_nan=True) for d in drawn.values())
+        copies = (np.allclose(values, d, 1e-9, 0.0, equal_nan=True) for d in columns.values())
         if not any(copies):
-            drawn[name] = values
-    return [*(name for name in drawn if name not in last), *last]
+            columns[name] = values
+    return [*(name for name in columns if name not in last), *last]
 
 
 def scans_title(entries: Sequence[FitRow], against: str) -> str:
@@ -194,7 +197,10 @@ def panels_of_quantities(
     reach: np.ndarray | None = None,
     last: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return a panel for each quantity, fits at `at`, with `reach`; finish: what is done to each at last."""
+    """Return a panel for each quantity against the places of the fits, the `last` ones at the end.
+
+    reach: of each place to both sides, as horizontal bars. finish: called with axes and name of each panel.
+    """
     q = np.array([entry.at.get("q", np.nan) for entry in entries])
     rings = ring_styles(q if x != _AXES["q"] else np.array([np.nan]))
 
@@ -205,15 +211,15 @@ def panels_of_quantities(
         draw.label_axes(axes, x, y, _TITLES.get(name, ""))
         axes.locator_params("x", nbins=draw.MAX_INTERVALS - 1)  # of many digits
         no_error = ~has_error & ~bound
-        kinds = (has_error, "o", ""), (no_error, "o", "no error"), (bound, "x", "at a bound")
-        for (ring, colour, _, label), (kind, marker, words) in product(rings, kinds):
-            some = kind & ((q == ring) | np.isnan(ring))
-            if some.any():
-                across = None if reach is None else reach[:, some]
+        symbols = (has_error, "o", ""), (no_error, "o", "no error"), (bound, "x", "at a bound")
+        for (ring, colour, _, label), (of_symbol, marker, words) in product(rings, symbols):
+            fits = of_symbol & ((q == ring) | np.isnan(ring))
+            if fits.any():
+                across = None if reach is None else reach[:, fits]
                 named = ", ".join(filter(None, (label, words))) or None
                 look = {"fmt": marker, "hollow": bool(words), "color": colour, "label": named}
-                bars = np.nan_to_num(error[some])
-                draw.points(axes, places[some], value[some], bars, across=across, **look)
+                bars = np.nan_to_num(error[fits])
+                draw.points(axes, places[fits], value[fits], bars, across=across, **look)
         draw.log_scale_if_wide(axes, "y", value)
         finish(axes, name)
 

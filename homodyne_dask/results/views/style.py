@@ -32,8 +32,8 @@ def bin_name(scan: Scan, bin: int) -> str:
     """Return q, φ and label of a bin, those that are known, for titles."""
     q, phi = scan.q[bin], scan.phi[bin]
     names = (q, f"q = {q:.4g} Å⁻¹"), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
-    parts = [words for value, words in names if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
-    return ", ".join(parts + [f"scan {scan.scan_number[bin]}"] * scan.has_repeats)
+    terms = [words for value, words in names if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
+    return ", ".join(terms + [f"scan {scan.scan_number[bin]}"] * scan.has_repeats)
 
 
 def drawable(values: np.ndarray) -> np.ndarray:
@@ -77,5 +77,5 @@ TITLES = {
 def alternative(name: str, view: FitView) -> str:
     """Return the text alternative of a figure; its numbers are in the tables of the report."""
     bins = "; ".join(bin_name(view.scan, int(b)) for b in view.shown)
-    which = bins if name in ("maps", "cuts", "residuals") else f"{len(view.scan.bins)} bins"
-    return f"{TITLES[name]}, for {which}. Reduced χ² {view.result.redchi:.5g}."
+    what_is_drawn = bins if name in ("maps", "cuts", "residuals") else f"{len(view.scan.bins)} bins"
+    return f"{TITLES[name]}, for {what_is_drawn}. Reduced χ² {view.result.redchi:.5g}."

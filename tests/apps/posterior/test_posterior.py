@@ -150,7 +150,7 @@ def test_numbers_of_an_earlier_version_are_shown_with_what_to_do(normal):
 
 def test_rates_of_draws_are_those_of_the_backend_at_each(normal, flowing):
     group = normal.tree["posterior"].dataset
-    at = FitView(normal.result, flowing).model.at
+    at = FitView(normal.result, flowing).model.point
     backend = backend_of(at.problem.model)
     for n in (0, 1777):
         point = backend.point(at.problem, normal.theta[n], flowing.time)
@@ -246,7 +246,7 @@ def test_hostile_names_of_parameters_do_no_harm(flowing, fitted, tmp_path):
     table = fitted.parameters
     columns = {key: table[key].values for key in table.data_vars}
     model = replace(
-        fitted.provenance.definition or FitView(fitted, flowing).model.at.problem.model,
+        fitted.provenance.definition or FitView(fitted, flowing).model.point.problem.model,
         name="laminar_flow",
     )
     result = changed(fitted, parameters=parameter_table(columns | {"param": HOSTILE}), truth=None)
