@@ -63,6 +63,18 @@ def means_of_cells(
     return [*alone[:, None], *several], mix
 
 
+def shares_with(cells: Int[np.ndarray, "cell 4"], low: int, end: int) -> PerCell:
+    """Return the shares of the pairs of cells (edges of age and lag) with a frame from low to before end."""
+    first, stop, shortest, longest = cells.T
+    frames, lags = stop - first, longest - shortest
+    before = np.cumsum(frames) - frames
+    t1 = np.arange(frames.sum()) + np.repeat(first - before, frames)
+    least, most, every = (np.repeat(lag, frames) for lag in (shortest, longest, lags))
+    later = np.minimum(t1 + most, end) - np.maximum(t1 + least, low)
+    pairs = np.where((t1 >= low) & (t1 < end), every, np.clip(later, 0, every))
+    return np.add.reduceat(pairs, before) / frames / lags
+
+
 class CellPoints(NamedTuple):
     """Pairs of frames that stand for cells."""
 

@@ -15,8 +15,9 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import Interval, means_of_cells
 from homodyne_dask.assessment.fit_end import FitEnd
+from homodyne_dask.assessment.shared_speckle import SharedSpeckle, shared_cells
 from homodyne_dask.assessment.speckle_covariance import log_variances
-from homodyne_dask.assessment.speckle_errors import SpeckleErrors, shared_speckle
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import (
     MIN_PAIRS,
     MOST_BELOW,
@@ -106,6 +107,8 @@ class FittedCells(NamedTuple):
     """The covariance of theta that the measured noise gives to a fit of all pairs."""
     of_weighted: Float[np.ndarray, "moved moved"]
     """The same of a fit weighted by the inverse covariance of the measured noise of each bin."""
+    shared: SharedSpeckle
+    """Which of `bins` see the same speckle."""
     smoothed: Mapping[str, Float[np.ndarray, "size n"]]
     """Of each rate whose smoothness a user gave: which combination of the columns each coefficient is."""
 
@@ -213,12 +216,13 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         normal += columns.T @ weighted
         fitted += weighted.T @ correlated
         bins[b] = CellsOfBin(noise, members, weight, numbers, eliminated, columns, correlated)
-    clusters = clusters_of_pooled(request, pooled)
+    shared = speckle.shared.with_clusters(_clusters_of_pooled(request, pooled))
+
+    def between(a: int, b: int, share: float) -> Matrix:
+        return shared_cells(pooled[a][0], pooled[b][0], share)
+
     of_pairs, of_weighted = (
-        fit.covariance(
-            shared_speckle(fit.maps, clusters, lambda a, b: pooled[a][0].shared_with(pooled[b][0]))
-        )[of_theta, of_theta]
-        for fit in fits
+        fit.covariance(shared.added(fit.maps, between))[of_theta, of_theta] for fit in fits
     )
     given = {}
     if smoothness := request.search.smoothness:
@@ -227,11 +231,11 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         given = {name: to_theta[smoothness.places[name]] for name in smoothness.given}
     return FittedCells(
         intervals, residual, f, pairs_of, variances, bins, pseudoinverse(normal), fitted, of_pairs,
-        of_weighted, given,
+        of_weighted, shared, given,
     )  # fmt: skip
 
 
-def clusters_of_pooled(request: Request, bins: Iterable[int]) -> BinNumbers:
+def _clusters_of_pooled(request: Request, bins: Iterable[int]) -> BinNumbers:
     """Return a number for each bin: those of one see the same speckle, with pooled ones each in its place."""
     scan, clusters, first = request.scan, request.clusters, list(bins)
     if request.options.friedel == "on" and len(np.unique(scan.scan_number)) > 1:

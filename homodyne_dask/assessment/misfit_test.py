@@ -13,7 +13,7 @@ from scipy.special import stdtr, stdtrit
 
 from homodyne_dask.assessment.cell_residuals import means_of_cells
 from homodyne_dask.assessment.fit_end import FitEnd
-from homodyne_dask.assessment.fitted_cells import FittedCells, clusters_of_pooled
+from homodyne_dask.assessment.fitted_cells import FittedCells
 from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, score_tests
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
@@ -21,7 +21,7 @@ from homodyne_dask.models.rate_forms import LOG_DENSITY
 from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
-from homodyne_dask.solver.array_shapes import BinNumbers, PerBin, PerCell, SomeBins
+from homodyne_dask.solver.array_shapes import PerBin, PerCell, SomeBins
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_MISFIT
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
@@ -61,12 +61,11 @@ def examine_model(
     if np.isfinite(cells.residual).any(0).sum() < MIN_CELLS:
         return None, None
     contrast = np.abs(np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast)))
-    clusters = clusters_of_pooled(request, cells.bins)
-    means = _means(scan, clusters, cells, contrast)
+    means = _means(scan, cells, contrast)
     tests = int(sum(np.isfinite(group.z).sum() * group.repeats for group in means))
     if tests < MIN_CELLS:  # the model interpolates the data
         return None, None
-    scores = score_tests(scan, cells, contrast, _alternatives_of(request), clusters)
+    scores = score_tests(scan, cells, contrast, _alternatives_of(request))
     limits = [-stdtrit(group.freedom, LEVEL_OF_MISFIT / 2 / tests) for group in means]
     over_limit = []  # |z| over its limit; 0 of deviations that are too small to matter
     for group, limit in zip(means, limits, strict=True):
@@ -108,9 +107,8 @@ def _alternatives_of(request: Request) -> set[str]:
     return names | {"stretching" if name == LOG_DENSITY else "rate" for name in model.splines}
 
 
-def _means(scan: Scan, clusters: BinNumbers, cells: FittedCells, contrast: PerBin) -> list[_Means]:
+def _means(scan: Scan, cells: FittedCells, contrast: PerBin) -> list[_Means]:
     known = np.isin(np.arange(len(scan.bins)), list(cells.bins))
-    sharing = np.array([(clusters[known] == cluster).sum() for cluster in clusters])
     groups = [("all bins", known)] if known.sum() > 1 else []
     rings, numbers = rings_of(scan.q), ring_numbers(scan.q)
     if len(rings) > 1 and not np.isnan(scan.q).any():
@@ -121,14 +119,14 @@ def _means(scan: Scan, clusters: BinNumbers, cells: FittedCells, contrast: PerBi
     for words, members in groups:
         if not members.any():
             continue
-        several = float(sharing[members].max()) if members.sum() > 1 else 1.0
+        several = max(cells.shared.counts(np.flatnonzero(members).tolist()).values())
         typical = float(np.median(contrast[members]))
         means.append(_of_group(words, cells, members, several, typical))
     for b, bin in cells.bins.items():
         alone, words = np.arange(len(known)) == b, bin.words(scan)
         of_bin = _of_group(words, cells, alone, 1.0, float(contrast[b]))
         means.append(of_bin._replace(repeats=len(bin.members)))
-    return means + _with_phi(scan, cells, clusters, float(np.median(contrast)))
+    return means + _with_phi(scan, cells, float(np.median(contrast)))
 
 
 def _of_group(
@@ -156,9 +154,7 @@ def _in_errors(
     return np.where(known, residual / np.sqrt(np.where(known, variance, 1.0)), np.nan)
 
 
-def _with_phi(
-    scan: Scan, cells: FittedCells, clusters: BinNumbers, contrast: float
-) -> list[_Means]:
+def _with_phi(scan: Scan, cells: FittedCells, contrast: float) -> list[_Means]:
     """Return the parts of the residuals that go with cos 2φ and sin 2φ, and are not the same in each ring."""
     bins, means = np.array(sorted(cells.bins)), []
     rings, angle = ring_numbers(scan.q), np.deg2rad(2 * scan.phi)
@@ -166,10 +162,10 @@ def _with_phi(
     basis = np.stack([*columns, np.cos(angle), np.sin(angle)], axis=1).astype(float)[bins]
     if not np.isfinite(basis).all():
         return []
-    sharing = np.unique(clusters[bins], return_counts=True)[1]
+    independent = len(np.unique(cells.shared.clusters[bins]))
     enough = cells.pairs[bins].sum(0) >= MIN_PAIRS
     whole = np.flatnonzero(np.isfinite(cells.residual[bins]).all(0) & enough)
-    if len(sharing) - np.linalg.matrix_rank(basis) < MIN_FREEDOM or not len(whole):
+    if independent - np.linalg.matrix_rank(basis) < MIN_FREEDOM or not len(whole):
         return []
     chosen = np.eye(len(cells.intervals))[:, whole]
     words = ("all bins, as cos 2φ", "all bins, as sin 2φ")
@@ -180,7 +176,8 @@ def _with_phi(
         part = row @ cells.residual[np.ix_(bins, whole)]
         weights = {int(b): share * chosen for b, share in zip(bins, row, strict=True)}
         spread, freedom = cells.variance(weights, by_noise=False)
-        z, sets = _in_errors(part, spread * sharing.max()), [np.array([n]) for n in whole]
+        several = max(cells.shared.counts(bins.tolist()).values())
+        z, sets = _in_errors(part, spread * several), [np.array([n]) for n in whole]
         means.append(_Means(name, part, z, freedom, contrast, sets))
     return means
 

@@ -479,12 +479,20 @@ def _few_bins(end: AssessedFit) -> Iterator[Finding]:
     yield from _errors_of_few_bins(end)
 
 
+def _neighbours(end: AssessedFit) -> Iterator[Finding]:
+    noise = end.assessment.noise
+    for share in () if noise is None else noise.shared.shares:
+        if share.distance == 1:
+            yield finding("neighbours-share-speckle", axis=share.axis, size=share.size, p=share.p)
+
+
 def _errors_of_few_bins(end: AssessedFit) -> Iterator[Finding]:
     errors, speckle = end.assessment.errors, end.assessment.noise
     few = errors.of_few(end.request.search.names)
     enough = clusters_in(end.reduced, end.request.clusters) >= MIN_CLUSTERS
     of_all = not end.assessment.alone and errors.robust is not None  # from the bins of all scans
-    by_clusters = (enough or of_all) and not few and errors.method != SPECKLE
+    independent = speckle is None or not speckle.shared.shares
+    by_clusters = independent and (enough or of_all) and not few and errors.method != SPECKLE
     if by_clusters:
         return
     why = "few-cells" if speckle is None else speckle.objection
@@ -593,7 +601,7 @@ def _model_and_data(end: AssessedFit) -> Iterator[Finding]:
 
 CHECKS = (
     *(misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign),
-    *(_at_bounds, _unresolved, _limits, _withheld, _bins, _few_bins, _contrast),
+    *(_at_bounds, _unresolved, _limits, _withheld, _bins, _few_bins, _neighbours, _contrast),
     *(_priors, _scaling_priors),
     _model_and_data,
 )

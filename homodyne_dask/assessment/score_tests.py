@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy.special import chdtri, fdtrc, stdtr
 
+from homodyne_dask.assessment.cell_residuals import shares_with
 from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted, own_parameters
 from homodyne_dask.assessment.speckle_covariance import (
     NoiseFit,
@@ -26,10 +27,8 @@ from homodyne_dask.assessment.speckle_covariance import (
 from homodyne_dask.assessment.speckle_noise import left_unexplained
 from homodyne_dask.results.data.fit_result import Alternative, PowerOfQ
 from homodyne_dask.solver.array_shapes import (
-    BinNumbers,
     Matrix,
     PerBin,
-    PerCell,
     PerFrame,
     Values,
     Vector,
@@ -103,7 +102,7 @@ def power_of_q(scores: Sequence[Score]) -> PowerOfQ | None:
 
 
 def score_tests(
-    scan: Scan, cells: FittedCells, contrast: PerBin, has: Collection[str], clusters: BinNumbers
+    scan: Scan, cells: FittedCells, contrast: PerBin, has: Collection[str]
 ) -> list[Score]:
     """Return score tests of all alternatives that are no combinations of parameters; has: of the model."""
     columns = [column for column in _columns(scan, cells, contrast) if column.name not in has]
@@ -111,9 +110,7 @@ def score_tests(
         np.concatenate([column.change for column in columns if column.name in names], axis=2)
         for names in (SMOOTH, {*SMOOTH, *OF_FRAMES})
     )
-    clusters = clusters[list(cells.bins)]
-    _, place, members = np.unique(clusters, return_inverse=True, return_counts=True)
-    sharing = dict(zip(cells.bins, members[place].tolist(), strict=True))
+    sharing = cells.shared.counts(cells.bins)
     fitted = {b: bin.columns for b, bin in cells.bins.items()}
     scores = []
     for of_frames, no_noise in ((False, smooth), (True, with_frames)):
@@ -193,7 +190,7 @@ class _Metric:
         cells: FittedCells,
         fitted: Mapping[int, Float[np.ndarray, "cell n"]],
         smooth: Float[np.ndarray, "bin cell k"],
-        sharing: Mapping[int, int],
+        sharing: Mapping[int, float],
     ) -> None:
         """smooth: changes that are no noise. sharing: bins with the speckle of each, which tell as much as
         one."""
@@ -316,23 +313,11 @@ def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Colu
         change = np.broadcast_to(of_bin[None, :, None], (*there.shape, 1))
         yield _Column("bin", cells.bins[b].place(scan), change, b)
     for lost in sorted({cell.first for cell in cells.intervals} - {scan.frames[0]}):
-        across = _shares_with(edges, 0, lost) + _shares_with(edges, lost, edges.max() * 2) - 1
+        across = shares_with(edges, 0, lost) + shares_with(edges, lost, edges.max() * 2) - 1
         yield named("jump", scale * across, lost)
     for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):
-        share = _shares_with(edges, low, end)
+        share = shares_with(edges, low, end)
         yield named("frames", contrast[:, None] * share, low, end - 1)
-
-
-def _shares_with(cells: Int[np.ndarray, "cell 4"], low: int, end: int) -> PerCell:
-    """Return the shares of the pairs of cells (edges of age and lag) with a frame from low to before end."""
-    first, stop, shortest, longest = cells.T
-    frames, lags = stop - first, longest - shortest
-    before = np.cumsum(frames) - frames
-    t1 = np.arange(frames.sum()) + np.repeat(first - before, frames)
-    least, most, every = (np.repeat(lag, frames) for lag in (shortest, longest, lags))
-    later = np.minimum(t1 + most, end) - np.maximum(t1 + least, low)
-    pairs = np.where((t1 >= low) & (t1 < end), every, np.clip(later, 0, every))
-    return np.add.reduceat(pairs, before) / frames / lags
 
 
 def _own_averages(
@@ -342,7 +327,7 @@ def _own_averages(
     edges = np.array(cells.intervals)
     ages = np.unique(edges[:, :2], axis=0)
     ages = ages[np.argsort(ages.sum(1))]
-    pairs = cells.pairs * np.stack([_shares_with(edges, *age) for age in ages.tolist()])[:, None]
+    pairs = cells.pairs * np.stack([shares_with(edges, *age) for age in ages.tolist()])[:, None]
     mean = (pairs * np.nan_to_num(f)).sum(2) / np.maximum(pairs.sum(2), 1e-9)
     middle = np.stack([edges[:, :2].sum(1), edges.sum(1) - 1])
     return np.array([np.interp(middle, ages.sum(1), of_bin).sum(0) for of_bin in mean.T])

@@ -29,6 +29,12 @@ from scipy.special import chdtrc, chdtri, kolmogorov, ndtr, stdtr
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
 from homodyne_dask.assessment.fit_end import FitEnd
+from homodyne_dask.assessment.shared_speckle import (
+    SharedSpeckle,
+    shared_cells,
+    shared_fields,
+    shared_speckle,
+)
 from homodyne_dask.assessment.speckle_blocks import BinFrames, CellGrid, FittedPoint
 from homodyne_dask.assessment.speckle_covariance import (
     NoiseFit,
@@ -54,7 +60,6 @@ from homodyne_dask.machine.allocator_and_threads import worker_address
 from homodyne_dask.machine.cores_and_cgroup_limits import cores
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.array_shapes import (
-    BinNumbers,
     LinearParams,
     Matrix,
     Moved,
@@ -240,10 +245,15 @@ class SpeckleErrors:
     bins: dict[int, BinNoise]
     joint: JointEquations
     """Of the parameters of theta by which `bins` have derivatives."""
-    sharing: float
-    """How many of `bins` see one speckle pattern, on average: they tell as much as one."""
+    shared: SharedSpeckle
+    """Which of `bins` see the same speckle."""
     offset: OffsetDeviation | None = None
     """None where no offset is free, or no error of one is known."""
+
+    @cached_property
+    def sharing(self) -> float:
+        """How many bins see one speckle pattern, on average: they tell as much as one."""
+        return self.shared.mean_count(self.bins)
 
     @cached_property
     def p_value(self) -> float:
@@ -277,7 +287,8 @@ class SpeckleErrors:
 
     @property
     def of_theta(self) -> NoiseErrors:
-        return NoiseErrors(self.covariance, self.dof, self.scaling, self.objection)
+        neighbours = bool(self.shared.shares)
+        return NoiseErrors(self.covariance, self.dof, self.scaling, self.objection, neighbours)
 
     def sees_decay(self, contrast: PerBin) -> bool:
         """Whether the contrast of a bin is so far above its error that no test of a decay is needed."""
@@ -321,7 +332,7 @@ def speckle_errors(
     bins = noise_of_bins(end, at, used, averaged, means, of_group, compute)
     if bins is None:
         return None
-    noise = _NoiseOfFit(joint, bins, request.clusters)
+    noise = _NoiseOfFit(joint, bins, shared_speckle(request.scan, request.clusters, bins))
     return noise.propagated() if joint.determined.all() else noise.errors()
 
 
@@ -329,7 +340,7 @@ def errors_of_scans(
     joint: JointEquations,
     bins: dict[int, BinNoise],
     own: Mapping[int, tuple[Int[np.ndarray, " m"], Moved]],
-    clusters: BinNumbers,
+    shared: SharedSpeckle,
 ) -> NoiseErrors:
     """Return the errors of several scans; own: places of a bin's parameters among those moved, and sizes."""
     maps = {}
@@ -337,21 +348,21 @@ def errors_of_scans(
         maps[b] = np.zeros((2 + joint.moved, 2 + len(place)))
         maps[b][:2, :2] = np.eye(2)
         maps[b][2 + place, 2 + np.arange(len(place))] = size / joint.size[place]
-    return _NoiseOfFit(joint, bins, clusters).propagated(maps).of_theta
+    return _NoiseOfFit(joint, bins, shared).propagated(maps).of_theta
 
 
 def weighted_errors(
     joint: JointEquations,
     at_end: JointEquations,
     bins: dict[int, BinNoise],
-    clusters: BinNumbers,
+    shared: SharedSpeckle,
 ) -> SpeckleErrors:
     """Return the errors of a fit to cells that are weighted by the inverse of their covariance.
 
     H⁻¹ is their covariance, but for what bins of one speckle share. joint: equations of the fit for which
     weights were computed; at_end: of the result.
     """
-    reduced, noise_of_fit = at_end.reduced, _NoiseOfFit(at_end, bins, clusters)
+    reduced, noise_of_fit = at_end.reduced, _NoiseOfFit(at_end, bins, shared)
     if not at_end.determined.all():
         return noise_of_fit.errors()
     parts = {}
@@ -364,9 +375,9 @@ def weighted_errors(
         _, relative = log_variances(noise.of_cells, to, noise.fit)
         parts[b] = _Propagated(to, covariance, variances(covariance, to), relative)
     maps = {b: part.map for b, part in parts.items()}
-    shared = shared_speckle(maps, clusters, lambda a, b: bins[a].shared_with(bins[b]))
-    total, freedom = at_end.inverse + shared, _freedom(parts)
-    alone = np.zeros(len(clusters)) if at_end.linear else own_errors(reduced)[:, 0]
+    added = shared.added(maps, lambda a, b, share: shared_cells(bins[a], bins[b], share))
+    total, freedom = at_end.inverse + added, _freedom(parts)
+    alone = np.zeros(len(reduced.count)) if at_end.linear else own_errors(reduced)[:, 0]
     weights = weights_of_offsets(reduced, np.hypot(at_end.of_scaling(total)[:, 0], alone))
     follow = weights @ at_end.follow[:, 0]
     variance = float(follow @ total @ follow + weights**2 @ np.nan_to_num(alone) ** 2)
@@ -415,7 +426,7 @@ def _freedom(parts: dict[int, _Propagated], shared: Vector | float = 0.0) -> Vec
 class _NoiseOfFit(NamedTuple):
     joint: JointEquations
     bins: dict[int, BinNoise]
-    clusters: BinNumbers
+    shared: SharedSpeckle
 
     def errors(
         self,
@@ -424,17 +435,16 @@ class _NoiseOfFit(NamedTuple):
         scaling: LinearParams | None = None,
     ) -> SpeckleErrors:
         """Return the errors by the covariance and freedom of the scaled parameters; without, all unknown."""
-        joint, bins, clusters = self.joint, self.bins, self.clusters
-        which, (pixels, counts) = joint.which, np.full((2, len(clusters)), np.nan)
+        joint, bins = self.joint, self.bins
+        which, (pixels, counts) = joint.which, np.full((2, len(joint.reduced.count)), np.nan)
         for b, fit in ((b, noise.fit) for b, noise in bins.items() if noise.fit.determined):
             pixels[b] = bins[b].contrast_ratio ** 2 * fit.pixels[fit.likeliest]
             counts[b] = fit.mean_counts[fit.likeliest] / bins[b].contrast_ratio
-        sharing = len(bins) / len(np.unique(clusters[list(bins)]))
         theta, dof = np.full((joint.moved, joint.moved), np.nan), np.full(len(which), np.nan)
         if total is not None and freedom is not None:
             theta, dof[which] = joint.of_theta(total), freedom[: joint.moved]
         covariance = expanded(theta, which)
-        return SpeckleErrors(covariance, dof, scaling, pixels, counts, bins, joint, sharing)
+        return SpeckleErrors(covariance, dof, scaling, pixels, counts, bins, joint, self.shared)
 
     def propagated(
         self, to_scans: Mapping[int, Float[np.ndarray, "column own"]] | None = None
@@ -489,11 +499,7 @@ class _NoiseOfFit(NamedTuple):
 
     def _shared(self, parts: dict[int, _Propagated]) -> Matrix:
         maps, bins = {b: part.map for b, part in parts.items()}, self.bins
-        return shared_speckle(
-            maps,
-            self.clusters,
-            lambda a, b: bins[a].shared_size(bins[b]) * bins[a].of_fields.constant,
-        )
+        return self.shared.added(maps, lambda a, b, share: shared_fields(bins[a], bins[b], share))
 
     def _mean_offset(
         self, parts: dict[int, _Propagated], scaling: LinearParams
@@ -526,20 +532,3 @@ class _NoiseOfFit(NamedTuple):
                 alone[:, :2] += reduced.inverse[b] * reduced.columns[b, 0]
                 errors[b] = deviation(variances(part.covariance, alone) + np.maximum(others, 0))
         return np.where(reduced.at_bound, np.nan, errors)
-
-
-def shared_speckle(
-    maps: Mapping[int, Float[np.ndarray, "n k"]],
-    clusters: BinNumbers,
-    between: Callable[[int, int], np.ndarray],
-) -> Matrix:
-    """Return the covariance that bins of one speckle add; maps: of what has that `between` two bins."""
-    n = len(next(iter(maps.values())))
-    total, seen = np.zeros((n, n)), dict[int, list[int]]()
-    for b, other in maps.items():
-        before = seen.setdefault(int(clusters[b]), [])
-        for a in before:
-            part = maps[a] @ between(a, b) @ other.T
-            total += part + part.T
-        before.append(b)
-    return total

@@ -180,19 +180,6 @@ class BinNoise(ModelNoise):
         """What identifies the noise of a group of bins, but for its size."""
         return id(self.of_cells), self.expected.mean_counts.tobytes()
 
-    def shared_with(self, other: "BinNoise") -> Float[np.ndarray, "cell other"]:
-        """Return the covariance with the means over cells of a bin that sees the same speckle."""
-        place = {cell: n for n, cell in enumerate(self.cells.intervals)}
-        common = [(n, place[cell]) for n, cell in enumerate(other.cells.intervals) if cell in place]
-        columns, rows = np.array(common, int).reshape(-1, 2).T
-        shared = np.zeros((len(place), len(other.cells.intervals)))
-        shared[:, columns] = self.of_cells.constant[:, rows]
-        return shared * self.shared_size(other)
-
-    def shared_size(self, other: "BinNoise") -> float:
-        """Return the size of the noise that a bin of the same speckle has, too: 1/P of more pixels."""
-        return float(min(fit.weight @ (1 / fit.pixels) for fit in (self.fit, other.fit)))
-
     @cached_property
     def measured(self) -> Float[np.ndarray, "cell cell"]:
         """The covariance of the means over cells, of the noise that the residuals show."""

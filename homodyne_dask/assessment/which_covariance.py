@@ -21,6 +21,8 @@ class NoiseErrors(NamedTuple):
     scaling: LinearParams | None
     """Errors of offset and contrast; None where those for independent noise are right."""
     objection: str | None = None
+    neighbours: bool = False
+    """Whether neighbouring bins share speckle, by their residuals."""
 
 
 class Candidates(NamedTuple):
@@ -36,6 +38,14 @@ class Candidates(NamedTuple):
     """Whether the fit ended where the data do not determine all parameters."""
     others_enough: Callable[[], bool] = lambda: True
     """Whether clusters and degrees of freedom suffice for the rest, too: rates, and each scan of several."""
+
+    @property
+    def neighbours(self) -> bool:
+        return self.by_noise is not None and self.by_noise.neighbours
+
+    @property
+    def noise_known(self) -> bool:
+        return self.by_noise is not None and not self.by_noise.objection
 
     @property
     def many_clusters(self) -> bool:
@@ -76,6 +86,12 @@ def _of_noise(fit: Candidates) -> Uncertainty:
     )
 
 
+def _none(fit: Candidates) -> Uncertainty:
+    errors = fit.by_bins.without_few()
+    unknown = np.full_like(errors.dof, np.nan)
+    return replace(errors, robust=None, dof=unknown, scaling_robust=errors.scaling_naive)
+
+
 # fmt: off
 CASES = (
     Case("no_decay", "No decay is seen.", "none",
@@ -86,13 +102,18 @@ CASES = (
     Case("undetermined", "The data, or those that a loss does not treat as outliers, do not determine all "
          "parameters.", "none",
          lambda fit: fit.by_bins.naive is None, lambda fit: fit.by_bins),
+    Case("neighbours", "Neighbouring bins share speckle, and nothing speaks against the noise.",
+         "speckle",
+         lambda fit: fit.neighbours and fit.noise_known, _of_noise),
+    Case("neighbours_unknown", "Neighbouring bins share speckle.", "none",
+         lambda fit: fit.neighbours, _none),
     Case("many_clusters", "There are 8 clusters or more, and 4 degrees of freedom for each parameter and "
          "rate.", "cluster-robust",
          lambda fit: fit.many_clusters, lambda fit: fit.by_bins.without_few()),
     Case("valley", "The fit ended in a valley of χ², with fewer than 8 clusters.", "none",
          lambda fit: fit.valley and fit.by_bins.robust is None, lambda fit: fit.by_bins),
     Case("speckle", "The speckle noise of all bins is known, and nothing speaks against it.", "speckle",
-         lambda fit: fit.by_noise is not None and not fit.by_noise.objection, _of_noise),
+         lambda fit: fit.noise_known, _of_noise),
     Case("few_freedom", "There are 8 clusters or more.",
          "cluster-robust; none of parameters with fewer than 4 degrees of freedom",
          lambda fit: fit.by_bins.robust is not None, lambda fit: fit.by_bins.without_few()),

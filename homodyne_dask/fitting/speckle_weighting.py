@@ -21,6 +21,7 @@ from homodyne_dask.assessment.cell_residuals import (
     cell_points,
 )
 from homodyne_dask.assessment.fit_end import FitEnd
+from homodyne_dask.assessment.shared_speckle import shared_speckle
 from homodyne_dask.assessment.speckle_blocks import CellGrid
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, weighted_errors
 from homodyne_dask.assessment.speckle_noise import (
@@ -200,7 +201,8 @@ class SpeckleWeighting:
         at_end = end.equations
         if self.joint is None or (self.joint.which != at_end.which).any():
             return None  # a bound became active since the weights were computed
-        return weighted_errors(self.joint, at_end, self.bins, self.request.clusters)
+        shared = shared_speckle(self.request.scan, self.request.clusters, self.bins)
+        return weighted_errors(self.joint, at_end, self.bins, shared)
 
 
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:

@@ -47,6 +47,12 @@ ROWS = {
     ),
     "many clusters beside noise": (Candidates(MANY, noise()), "many_clusters", 4.0),
     "a valley, many clusters": (Candidates(MANY, noise(), valley=True), "many_clusters", 4.0),
+    "neighbours": (Candidates(MANY, noise()._replace(neighbours=True)), "neighbours", 9.0),
+    "neighbours, an objection": (
+        Candidates(MANY, noise("c2 was smoothed")._replace(neighbours=True)),
+        "neighbours_unknown",
+        None,
+    ),
     "a valley, few clusters": (Candidates(FEW, noise(), valley=True), "valley", None),
     "a valley, few for a parameter": (
         Candidates(by_bins(few=(1,)), noise(), valley=True),

@@ -19,6 +19,7 @@ from homodyne_dask.assessment.decay_test import Signal, frame_moments, mean_sign
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.result_of import table_of_parameters
+from homodyne_dask.assessment.shared_speckle import SharedSpeckle
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, errors_of_scans, speckle_errors
 from homodyne_dask.assessment.speckle_noise import NoiseCache
 from homodyne_dask.assessment.which_covariance import Candidates, NoiseErrors, counted, used_of
@@ -130,14 +131,17 @@ class GlobalEnd:
         if not joint.determined.all():
             return None
         noise_of_bin, columns_of_bin, column = {}, {}, np.cumsum(joint.which) - 1
+        neighbours: dict[int, dict[int, float]] = {}
         for scan, noise in zip(self.request.scans, certain, strict=True):
             columns = column[scan.place[noise.joint.which]]
             size = noise.joint.size[: len(columns)]
             for b, noise_of_this_bin in noise.bins.items():
                 noise_of_bin[scan.bins[b]] = noise_of_this_bin
                 columns_of_bin[scan.bins[b]] = columns, size
-        clusters = self.request.together.clusters
-        return errors_of_scans(joint, noise_of_bin, columns_of_bin, clusters)
+            for b, shares in noise.shared.neighbours.items():
+                neighbours[scan.bins[b]] = {scan.bins[a]: share for a, share in shares.items()}
+        shared = SharedSpeckle(self.request.together.clusters, neighbours)
+        return errors_of_scans(joint, noise_of_bin, columns_of_bin, shared)
 
     def _signal(self, noise_of: Callable[[int], SpeckleErrors | None]) -> Signal | None:
         """Return the test for a decay, None where the noise of a scan shows a decay without it.
