@@ -27,9 +27,11 @@ from homodyne_dask.store.scan import Scan
 
 LEVEL = 0.01
 """Probability by chance of so large a share of next neighbours, below which it counts."""
-LEVEL_FARTHER = 0.05
-"""The same of bins behind those that share speckle."""
-MOST_DISTANCE = 10
+LEVEL_FARTHER, LEVEL_APART = 0.05, 0.02
+"""The same of bins behind those that share speckle, and of bins apart that share nearly as much: then all
+have something in common, which is no speckle."""
+MOST_DISTANCE, APART = 10, 5
+"""Farthest neighbours that are looked at, and those up to which bins are compared with next neighbours."""
 MOST_PAIRS = 60
 """Pairs at one distance from which a share is estimated."""
 DECAYED = 1e-6
@@ -213,33 +215,67 @@ class _Places(NamedTuple):
         return sorted({(min(pair), max(pair)) for pair in pairs})
 
 
+class _Estimate(NamedTuple):
+    score: float
+    information: float
+
+    @property
+    def size(self) -> float:
+        return self.score / self.information
+
+    @property
+    def p(self) -> float:
+        """The probability of so large a share if there is none."""
+        return float(ndtr(-self.score / self.information**0.5))
+
+
 def _shares(
     axis: str,
     pairs_at: Callable[[int], list[tuple[int, int]]],
     bins: Mapping[int, BinNoise],
     whitened_of: "Callable[[int], _Whitened | None]",
 ) -> Iterator[Share]:
-    """Yield the shares of next neighbours, and of those behind them, while they are above their errors."""
-    most = 1.0
+    """Yield the shares of next neighbours, and of those behind them, while they are above their errors.
+
+    None where bins that are apart share nearly as much.
+    """
+    estimates = list[_Estimate]()
     for distance in range(1, MOST_DISTANCE + 1):
-        pairs, score, information = pairs_at(distance), 0.0, 0.0
-        for n in np.unique(np.linspace(0, len(pairs) - 1, min(len(pairs), MOST_PAIRS)).astype(int)):
-            a, b = pairs[n]
-            of_first, of_other = whitened_of(a), whitened_of(b)
-            if of_first is not None and of_other is not None:
-                # of a share of 1 by the formula for a part of it
-                shared = shared_cells(bins[a], bins[b], np.nextafter(1.0, 0.0))
-                between = of_first.to @ shared @ of_other.to.T
-                score += float(of_first.residual @ between @ of_other.residual)
-                information += float((between**2).sum())
-        if not information:
+        estimate = _estimate(pairs_at(distance), bins, whitened_of)
+        if estimate is None or (distance == 1 and estimate.p > LEVEL):
+            break
+        estimates.append(estimate)
+    if not estimates:
+        return
+    next_to, apart = estimates[0].size, estimates[1:] if len(estimates) < 3 else estimates[2:APART]
+    far = _Estimate(*map(sum, zip(*apart, strict=True))) if apart else None
+    # of speckle of one size the shares fall as powers of the first
+    if far is not None and far.size > max(next_to / 2, next_to**3) and far.p < LEVEL_APART:
+        return
+    most = 1.0
+    for distance, estimate in enumerate(estimates, 1):
+        if distance > 1 and estimate.p > LEVEL_FARTHER:
             return
-        z = score / information**0.5
-        p = float(ndtr(-z))
-        if p > (LEVEL if distance == 1 else LEVEL_FARTHER):
-            return
-        most = min(score / information, most)
-        yield Share(axis, distance, most, p)
+        most = min(estimate.size, most)
+        yield Share(axis, distance, most, estimate.p)
+
+
+def _estimate(
+    pairs: list[tuple[int, int]],
+    bins: Mapping[int, BinNoise],
+    whitened_of: "Callable[[int], _Whitened | None]",
+) -> _Estimate | None:
+    """Return what some of these pairs tell of their share; None where there is nothing."""
+    score = information = 0.0
+    chosen = np.linspace(0, len(pairs) - 1, min(len(pairs), MOST_PAIRS)).astype(int)
+    for a, b in (pairs[n] for n in chosen):
+        of_first, of_other = whitened_of(a), whitened_of(b)
+        if of_first is not None and of_other is not None:
+            whole = shared_cells(bins[a], bins[b], np.nextafter(1.0, 0.0))
+            between = of_first.to @ whole @ of_other.to.T
+            score += float(of_first.residual @ between @ of_other.residual)
+            information += float((between**2).sum())
+    return _Estimate(score, information) if information else None
 
 
 class _Whitened(NamedTuple):
@@ -273,7 +309,8 @@ def _alternatives(noise: BinNoise, frames: int) -> Float[np.ndarray, "cell k"]:
     columns = [(f * x)[:, None] * bends, f * x * np.log(x), f * age, age]
     columns.append(cells[:, 2:3] == np.unique(cells[:, 2]))
     for low, end in sorted({(cell.first, cell.stop) for cell in noise.cells.intervals}):
-        of_age = shares_with(cells, low, end)
-        across = shares_with(cells, 0, low) + shares_with(cells, low, cells.max() * 2) - 1
-        columns += [of_age, f * across]
+        columns.append(shares_with(cells, low, end))
+        for lost in {low, (low + end) // 2}:
+            before, after = ((0, lost), (lost, cells.max() * 2))
+            columns.append(f * (shares_with(cells, *before) + shares_with(cells, *after) - 1))
     return np.column_stack(columns)

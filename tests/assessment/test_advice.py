@@ -103,7 +103,12 @@ def ends_of(request):
         known = SimpleNamespace(
             check=found and ModelCheck(9, 4.0, 1, 6.0, "", (0, 1), (0, 1), 0.1, 0.1, "lag", 0, 0, found),
             power_of_q=power, at_bound=search.free, alone=True, decay=True,
-            noise=SimpleNamespace(offset=OffsetDeviation(contrast / 9, 0.0), objection=None, distance=0.0),
+            noise=SimpleNamespace(
+                offset=OffsetDeviation(contrast / 9, 0.0),
+                objection=None,
+                distance=0.0,
+                shared=SimpleNamespace(shares=()),
+            ),
             signal=signal, errors=errors,
         )  # fmt: skip
         state = State(theta, reduced, 99 * (contrast > 1), None)

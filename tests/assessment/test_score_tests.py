@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.assessment.score_tests import _shares_with, odd_frame
+from homodyne_dask.assessment.cell_residuals import shares_with
+from homodyne_dask.assessment.score_tests import odd_frame
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.results.data.fit_result import ModelCheck
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
@@ -169,7 +170,7 @@ def test_shares_of_pairs_with_some_frames_are_counted():
         np.mean([4 <= t < 7 or 4 <= t + lag < 7 for t in range(*ages) for lag in range(*lags)])
         for ages, lags in zip(cells[:, :2], cells[:, 2:], strict=True)
     ]
-    np.testing.assert_allclose(_shares_with(cells, 4, 7), counted, rtol=1e-14)
+    np.testing.assert_allclose(shares_with(cells, 4, 7), counted, rtol=1e-14)
 
 
 @pytest.mark.long

@@ -1,0 +1,144 @@
+"""Bins that see one speckle in part: neighbouring rings with correlated fields, sectors that share pixels."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import homodyne_dask as hd
+from homodyne_dask.assessment.shared_speckle import SharedSpeckle, _Places
+
+FRAMES, PIXELS, MODES, COUNTS, DIFFUSION, DT = 100, 300, 4, 5.0, 8e3, 0.1
+TRUTH = 2 * DIFFUSION
+RINGS = np.linspace(0.006, 0.015, 10)
+ONE_RING = np.full(10, 0.01)
+
+
+def counts_of(seed, q, correlation=0.0, pixels_shared=False, lost_at=None):
+    """Yield (frame, pixel) counts of each bin: g1 = exp(-D q² τ), of fields that go on from the bin before.
+
+    correlation: of the fields of next neighbours. pixels_shared: half of the pixels are those of the bin
+    before. lost_at: a frame before which half of the correlation of f with later ones is lost.
+    """
+    rng, frame = np.random.default_rng(seed), np.arange(FRAMES)
+    shape, noise = (FRAMES, PIXELS * MODES), None
+    for q_of_bin in q:
+        new = (rng.normal(size=shape) + 1j * rng.normal(size=shape)) / np.sqrt(2)
+        if noise is None:
+            noise = new
+        elif pixels_shared:
+            half = shape[1] // 2
+            noise = np.concatenate([noise[:, half:], new[:, :half]], axis=1)
+        else:
+            noise = correlation * noise + np.sqrt(1 - correlation**2) * new
+        g = np.exp(-DIFFUSION * q_of_bin**2 * DT * np.abs(np.subtract.outer(frame, frame)))
+        if lost_at is not None:
+            before = frame < lost_at
+            g = np.where(np.equal.outer(before, before), g, np.sqrt(0.5) * g)
+        fields = np.linalg.cholesky(g + 1e-9 * np.eye(FRAMES)) @ noise
+        intensity = (np.abs(fields) ** 2).reshape(FRAMES, PIXELS, MODES).mean(2)
+        yield rng.poisson(COUNTS * intensity)
+
+
+def fitted(folder, q, *, seed=0, phi=np.nan, weighting="pairs", **speckle):
+    c2 = []
+    for counts in counts_of(seed, q, **speckle):
+        mean = counts.mean(1)
+        c2.append(counts @ counts.T / PIXELS / np.outer(mean, mean))
+    path = folder / f"{seed}.zarr"
+    hd.ingest(np.array(c2), path, q=q, phi=phi, dt=DT, overwrite=True)
+    return hd.fit(path, "brownian", weighting=weighting)
+
+
+def axes_of(result):
+    return [finding.numbers["axis"] for finding in result.findings.of("neighbours-share-speckle")]
+
+
+@pytest.mark.parametrize("weighting", ["pairs", "speckle"])
+@pytest.mark.parametrize(
+    ("axis", "q", "phi", "speckle"),
+    [
+        ("rings", RINGS, np.nan, {"correlation": 0.9}),
+        ("rings", RINGS[3:8], np.nan, {"correlation": 0.9}),
+        ("sectors", ONE_RING, 17.0 * np.arange(10), {"pixels_shared": True}),
+    ],
+)
+def test_neighbours_that_share_speckle_are_seen_and_errors_allow_for_it(
+    tmp_path, axis, q, phi, speckle, weighting
+):
+    result = fitted(tmp_path, q, seed=2, phi=phi, weighting=weighting, **speckle)
+    assert axes_of(result) == [axis]
+    assert not result.misfit
+    assert set(result.parameters.method.values[:1]) == {"speckle"}
+    value, error = result.parameters["value"].values[0], result.parameters["stderr"].values[0]
+    assert abs(value - TRUTH) < 4 * error
+
+
+def test_pulls_of_rings_with_correlated_fields_have_their_size(tmp_path):
+    """The errors from the scatter of bins were half of that of D0: pulls had a deviation of 2.25."""
+    results = [fitted(tmp_path, RINGS, seed=seed, correlation=0.9) for seed in range(12)]
+    pulls = [
+        (r.parameters["value"].values[0] - TRUTH) / r.parameters["stderr"].values[0]
+        for r in results
+    ]
+    assert 0.4 < np.sqrt(np.mean(np.square(pulls))) < 1.5
+    assert sum(r.misfit for r in results) <= 1
+
+
+@pytest.mark.parametrize("q", [RINGS, RINGS[:4], ONE_RING])
+def test_independent_bins_share_nothing(tmp_path, q):
+    phi = np.nan if len(np.unique(q)) > 1 else 17.0 * np.arange(len(q))
+    shared = [axes_of(fitted(tmp_path, q, seed=seed, phi=phi)) for seed in range(3)]
+    assert shared == [[], [], []]
+
+
+@pytest.mark.parametrize("q", [0.4 * RINGS, 0.4 * RINGS[3:6]])
+def test_a_loss_of_speckle_that_all_bins_have_is_a_misfit_and_not_shared(tmp_path, q):
+    results = [fitted(tmp_path, q, seed=seed, lost_at=58) for seed in range(3)]
+    assert sum(result.misfit for result in results) >= 2
+    assert sum(len(axes_of(result)) for result in results) == 0
+
+
+def test_what_is_shared_is_added_once_for_each_pair():
+    rng, n = np.random.default_rng(0), 4
+    shares = np.array([[1, 1, 0.5, 0], [1, 1, 0.5, 0.2], [0.5, 0.5, 1, 0.3], [0, 0.2, 0.3, 1]])
+    neighbours = {b: {a: shares[a, b] for a in range(n) if 0 < shares[a, b] < 1} for b in range(n)}
+    shared = SharedSpeckle(np.array([0, 0, 1, 2]), neighbours)
+    maps = {b: rng.normal(size=(2, 3)) for b in range(n)}
+    between = rng.normal(size=(3, 3))
+    between += between.T
+    added = shared.added(maps, lambda a, b, share: share * between)
+    expected = sum(
+        shares[a, b] * maps[a] @ between @ maps[b].T for a in range(n) for b in range(n) if a != b
+    )
+    np.testing.assert_allclose(added, expected, rtol=1e-12)
+    assert shared.counts(range(n)) == pytest.approx(dict(enumerate(shares.sum(1))))
+    assert shared.mean_count(range(n)) == pytest.approx(shares.sum(1).mean())
+
+
+def places(q, phi, clusters=None):
+    scan = SimpleNamespace(q=np.array(q), phi=np.array(phi), scan_number=np.ones(len(q), int))
+    clusters = np.arange(len(q)) if clusters is None else np.array(clusters)
+    return _Places.of(scan, clusters, list(range(len(q))))
+
+
+def test_the_last_sector_of_a_full_turn_is_a_neighbour_of_the_first():
+    around = places([0.01] * 6, 60.0 * np.arange(6))
+    assert around.pairs("sectors", 1) == [(0, 1), (0, 5), (1, 2), (2, 3), (3, 4), (4, 5)]
+    assert around.pairs("sectors", 3) == [(0, 3), (1, 4), (2, 5)]
+    part = places([0.01] * 6, 20.0 * np.arange(6))
+    assert part.pairs("sectors", 1) == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+
+
+def test_opposite_sectors_have_the_same_neighbours():
+    opposite = places([0.01] * 4, [0.0, 90.0, 180.0, 270.0], clusters=[0, 1, 0, 1])
+    assert opposite.pairs("sectors", 1) == [(0, 1), (0, 3), (1, 2), (2, 3)]
+
+
+def test_rings_are_neighbours_at_one_angle_and_whole_rings_by_q():
+    grid = places([0.01, 0.01, 0.02, 0.02], [0.0, 30.0, 0.0, 30.0])
+    assert grid.pairs("rings", 1) == [(0, 2), (1, 3)]
+    assert grid.pairs_apart(1, 1) == [(0, 3)]
+    whole = places([0.03, 0.01, 0.02], [np.nan] * 3)
+    assert whole.pairs("rings", 1) == [(0, 2), (1, 2)]
+    assert whole.pairs("sectors", 1) == []
