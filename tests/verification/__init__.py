@@ -1,9 +1,7 @@
-"""The library measured from outside, on scans of counted photons that this package simulates itself.
+"""The library measured from outside, by public names, on scans of photons simulated here.
 
-    python -m tests.verification                            # lists the rows
-    python -m tests.verification rings-0.9 --scans 40       # prints one row of the table
-    python -m tests.verification 'loss-*' 5 --jobs 2        # patterns, and numbers of claims
-    python -m tests.verification '*' --out measured.json    # all rows, with the numbers of every scan
+    python -m tests.verification                              # lists the rows of the table
+    python -m tests.verification 5 'loss-*' --scans 40        # rows by number of a claim, name or pattern
 
-Public names alone are used; docs/evidence/verification.md is what they gave.
+docs/evidence/verification.md is what they gave.
 """

@@ -16,19 +16,19 @@ from tests.verification.rows import ROWS
 
 def selected(wanted: Sequence[str]) -> list[str]:
     """Return the names of rows that were asked for, by name, pattern or number of the claim."""
-    names: dict[str, None] = {}
+    names = []
     for word in wanted:
         meant = [name for name, row in ROWS.items() if fnmatchcase(name, word) or row.claim == word]
         if not meant:
             raise SystemExit(f"no row is called {word}: without a name, the rows are listed")
-        names |= dict.fromkeys(meant)
-    return list(names)
+        names += meant
+    return list(dict.fromkeys(names))
 
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m tests.verification", description=__doc__)
     parser.add_argument(
-        "rows", nargs="*", metavar="ROW", help="a name, a pattern, or a claim's number"
+        "rows", nargs="*", metavar="ROW", help="name, pattern, or number of a claim"
     )
     parser.add_argument("--scans", type=int, default=20, help="of each row")
     parser.add_argument("--seed", type=int, default=1)
@@ -48,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> None:
             print(f"| {' | '.join(line(ROWS[name], scans))} |", flush=True)
             everything += scans
             if given.out is not None:
-                given.out.write_text(json.dumps(everything, indent=1))
+                given.out.write_text(json.dumps(everything))
 
 
 if __name__ == "__main__":

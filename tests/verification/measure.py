@@ -12,61 +12,52 @@ import numpy as np
 import scipy.stats
 
 import homodyne_dask as hd
-from tests.verification.cases import Case, Row
+from tests.verification.cases import Arrays, Row, Setup
 from tests.verification.rows import ROWS
 
 GENERAL = ("model-misfit", "model-misfit-shape")
 """Findings of a misfit that name no cause."""
-BLAMED = "chisqr-too-high"
-"""Says that the model does not describe the data, too."""
-Value = dict[str, float | None]
+VERDICTS = ("misfit", "not adequate", "disagreement (p < 0.01)")
+Value = tuple[float | None, float | None, float | None]
 """Of a parameter: value, stderr and dof; None: unknown."""
-HEADER = ("claim", "truth", "setting", "n", "expected", "found", "named", "s a scan")
+HEADER = ("row", "truth", "setting", "n", "expected", "found", "named", "s a scan")
 
 
-def store_of(case: Case, folder: Path) -> hd.Scan:
-    """Ingest the arrays of a case; uneven times need a file."""
-    spacing = np.diff(case.time)
+def store_of(arrays: Arrays, setup: Setup, folder: Path) -> hd.Scan:
+    """Ingest the arrays of a scan; uneven times need a file."""
+    (c2, q, phi, times), options = arrays, dict(setup.read_with)
+    spacing = np.diff(times)
     if np.allclose(spacing, spacing[0]):
-        options = {"q": case.q, "phi": case.phi, "dt": float(spacing[0]), **case.read_with}
-        return hd.open_dataset(hd.ingest(case.c2, folder / "scan.zarr", **options).store)
-    np.savez(folder / "scan.npz", c2=case.c2, q=case.q, phi=case.phi, time=case.time)
-    return hd.open_dataset(hd.ingest(folder / "scan.npz", **case.read_with).store)
+        options |= {"q": q, "phi": phi, "dt": float(spacing[0])}
+        return hd.open_dataset(hd.ingest(c2, folder / "scan.zarr", **options).store)
+    np.savez(folder / "scan.npz", c2=c2, q=q, phi=phi, time=times)
+    return hd.open_dataset(hd.ingest(folder / "scan.npz", **options).store)
 
 
-def value(estimate: float | None, stderr: float | None, dof: float | None) -> Value:
-    numbers = {"value": estimate, "stderr": stderr, "dof": dof}
-    return {name: None if number is None else float(number) for name, number in numbers.items()}
-
-
-def fitted(case: Case, scan: hd.Scan) -> dict[str, Any]:
-    result = hd.fit(scan, case.model, **case.options)
-    params = {name: result.params[name] for name in case.truth}
+def fitted(scan: hd.Scan, setup: Setup) -> dict[str, Any]:
+    result = hd.fit(scan, setup.model, **setup.options)
+    params = {name: result.params[name] for name in setup.truth()}
     codes = list(result.findings.at_least("warning").codes)
     return {
-        "values": {name: value(p.value, p.stderr, p.dof) for name, p in params.items()},
+        "values": {name: (p.value, p.stderr, p.dof) for name, p in params.items()},
         "codes": codes,
-        "frames": [
-            list(finding.numbers["frames"]) for finding in result.findings.of("frames-differ")
-        ],
-        "misfit": bool(result.misfit) or BLAMED in codes,
+        "frames": [list(each.numbers["frames"]) for each in result.findings.of("frames-differ")],
+        "misfit": bool(result.misfit) or "chisqr-too-high" in codes,
         "redchi": float(result.redchi),
     }
 
 
-def compared(case: Case, scan: hd.Scan) -> dict[str, Any]:
-    comparison = hd.compare_models(scan, **case.options)
+def compared(scan: hd.Scan, setup: Setup) -> dict[str, Any]:
+    comparison = hd.compare_models(scan, **setup.options)
     return {"chosen": comparison.chosen, "not adequate": not comparison.adequate}
 
 
-def in_series(case: Case, scan: hd.Scan) -> dict[str, Any]:
+def in_series(scan: hd.Scan, setup: Setup) -> dict[str, Any]:
     """Fit each ring; what the rings say together is measured."""
-    series = hd.fit_each(scan, case.model, over="q", **case.options)
+    series = hd.fit_each(scan, setup.model, over="q", **setup.options)
     mean, power = series.agreement["D0"], series.powers_of_q["Gamma"]
-    values = {
-        "D0": value(mean.mean, mean.stderr, None),
-        "power of q": value(power.exponent, power.stderr, power.dof),
-    }
+    exponent = (power.exponent, power.stderr, power.dof)
+    values = {"D0": (mean.mean, mean.stderr, None), "power of q": exponent}
     return {"values": values, "disagreement (p < 0.01)": bool(mean.p < 0.01)}
 
 
@@ -75,20 +66,19 @@ WAYS = {"fit": fitted, "compare": compared, "series": in_series}
 
 def measured(name: str, seed: int, number: int) -> dict[str, Any]:
     """Simulate and fit a scan of a row: the same for the same seed and number."""
-    rng = np.random.default_rng([seed, zlib.crc32(name.encode()), number])
+    rng, setup = np.random.default_rng([seed, zlib.crc32(name.encode()), number]), ROWS[name].setup
     begun = time.perf_counter()
-    case = ROWS[name].make(rng)
+    arrays = setup.scan(rng)
     made = time.perf_counter()
     with TemporaryDirectory() as folder:
-        scan = store_of(case, Path(folder))
-        result = WAYS[case.way](case, scan)
+        result = WAYS[setup.way](store_of(arrays, setup, Path(folder)), setup)
     seconds = {"simulated": made - begun, "fitted": time.perf_counter() - made}
-    return {"row": name, "number": number, "truth": case.truth, "seconds": seconds, **result}
+    return {"row": name, "number": number, "seconds": seconds, **result}
 
 
 def coverage(truth: float, values: Sequence[Value]) -> str:
     """Return how often 68 and 95 % intervals hold the truth, the median and the pulls."""
-    numbers = np.array([[v["value"], v["stderr"], v["dof"]] for v in values], float)
+    numbers = np.array(values, float)
     estimates = numbers[np.isfinite(numbers[:, 0]), 0]
     if not len(estimates):
         return "no value"
@@ -116,21 +106,17 @@ def line(row: Row, scans: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     """Return the cells of a line of the table, in the order of the header."""
     texts = [
         f"{name} {coverage(truth, [scan['values'][name] for scan in scans])}"
-        for name, truth in scans[0]["truth"].items()
+        for name, truth in row.setup.truth().items()
     ]
     chosen = Counter(scan["chosen"] for scan in scans if "chosen" in scan)
     texts += [f"{name} {count}" for name, count in chosen.most_common()]
-    for verdict in ("misfit", "not adequate", "disagreement (p < 0.01)"):
-        texts += (
-            [f"{verdict} {sum(scan[verdict] for scan in scans)}"] if verdict in scans[0] else []
-        )
+    texts += [f"{name} {sum(s[name] for s in scans)}" for name in VERDICTS if name in scans[0]]
     if max(scan.get("redchi", 0.0) for scan in scans) > 2:
         texts.append(f"reduced χ² {np.median([scan['redchi'] for scan in scans]):.2g}")
     named = [f"right first {sum(named_first(row, s) for s in scans)}"] if row.causes else []
     codes = Counter(code for scan in scans for code in set(scan.get("codes", ())) - set(GENERAL))
-    named += [
-        f"{code} {count}" for code, count in sorted(codes.items(), key=lambda c: (-c[1], c[0]))
-    ]
+    ordered = sorted(codes.items(), key=lambda code: (-code[1], code[0]))
+    named += [f"{code} {count}" for code, count in ordered]
     costs = (np.median([s["seconds"][key] for s in scans]) for key in ("simulated", "fitted"))
-    cells = (row.claim, row.truth, row.setting, str(len(scans)), row.expected)
+    cells = (row.name, row.truth, row.setting, str(len(scans)), row.expected)
     return *cells, "; ".join(texts), ", ".join(named), " + ".join(f"{cost:.2f}" for cost in costs)

@@ -1,49 +1,52 @@
-"""The rows of the table of issue 78, by name."""
+"""The rows of the table in docs/evidence/verification.md, by name."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from tests.verification.cases import RING, SPACING, Row, Setup
-from tests.verification.speckle import Detector, Motion
+from tests.verification.speckle import GAP, Detector, Motion
 
 STILL = Motion()
 AGEING = Motion(alpha=-0.3)
-LINEAR = Motion(3e3, gamma_dot=3e-4, phi0=5.0)
-PARABOLIC = Motion(3e3, gamma_dot=1.2e-3, phi0=5.0, parabolic=True)
-CREEPING = Motion(1e4, -0.3, 1e3, gamma_dot=3e-4, beta=0.2, gamma_dot_offset=2e-5, phi0=5.0)
+LINEAR = Motion(3e3, gamma_dot_t0=3e-4, phi0=5.0)
+PARABOLIC = Motion(3e3, gamma_dot_t0=1.2e-3, phi0=5.0, parabolic=True)
+CREEPING = Motion(1e4, -0.3, 1e3, gamma_dot_t0=3e-4, beta=0.2, gamma_dot_t_offset=2e-5, phi0=5.0)
 RINGS = (0.008, 0.01, 0.0125)
-STEADIER = Motion(1e4, -0.8, 3e3, gamma_dot=2e-4, beta=0.6, gamma_dot_offset=1e-4, phi0=5.0)
+STEADIER = Motion(1e4, -0.8, 3e3, gamma_dot_t0=2e-4, beta=0.6, gamma_dot_t_offset=1e-4, phi0=5.0)
 BRIGHT = Detector(pixels=600)
-UNEVEN = Detector(beam=0.05, divided=False)
 MANY = tuple(np.linspace(0.009, 0.0126, 10))
 """Rings 4 % apart."""
-WEIGHTED = {"weighting": "speckle"}
+FRAMES = np.arange(100)
+FLOW: dict[str, Any] = {"options": {"gap": GAP}}
+BURSTS = SPACING * np.arange(200).reshape(25, 8)[:, :4].ravel()
+"""Of each 8 frames 4 are taken."""
+FAST_AND_SLOW = SPACING * np.concatenate([np.arange(50), 60 + 4 * np.arange(50)])
+SLOW = FAST_AND_SLOW > 5.5
 SIMPLE = {"models": ["brownian", "power_law", "static"]}
-RIGHT, WRONG, COVERED = "misfit 1.3 %", "misfit", "68/95"
+RIGHT, WRONG, COVERED, SCATTER = "misfit 1.3 %", "misfit", "68/95", "sd of pulls 1"
+GOOD = f"{COVERED}, {RIGHT}"
 
 
 def both(row: Row) -> Iterator[Row]:
     """Yield a row of fits of pairs, and of fits weighted by speckle noise."""
     yield row
-    if isinstance(row.make, Setup):
-        weighted = replace(row.make, options=WEIGHTED)
-        text = f"{row.setting}, weighted"
-        yield row._replace(name=f"{row.name}-weighted", setting=text, make=weighted)
+    setup = replace(row.setup, options={**row.setup.options, "weighting": "speckle"})
+    yield row._replace(name=f"{row.name}-weighted", setting=f"{row.setting}, weighted", setup=setup)
 
 
 # fmt: off
 def right() -> Iterator[Row]:
-    expected = f"{COVERED}, {RIGHT}"
     for name, truth, setting, setup in (
         ("brownian-3-bins", "Brownian", "brownian, 3 rings", Setup(STILL, "brownian", q=RINGS)),
         ("brownian-1-bin", "Brownian", "brownian, 1 ring", Setup(STILL, "brownian")),
         ("power-law-7-bins", "power law", "power_law, 7 sectors", Setup(AGEING, "power_law", sectors=7)),
-        ("couette-9-angles", "linear flow", "couette, 9 angles", Setup(LINEAR, "couette", sectors=9)),
+        ("couette-9-angles", "linear flow", "couette, 9 angles", Setup(LINEAR, "couette", sectors=9, **FLOW)),
     ):
-        yield from both(Row("0", name, truth, setting, expected, setup))
+        yield from both(Row("0", name, truth, setting, GOOD, setup))
     truth = "two rings, the second decays within 2 frames"
     for model, motion in (("brownian", STILL), ("power_law", AGEING)):
         yield Row("4", f"two-rings-{model}", truth, model, RIGHT, Setup(motion, model, q=(RING, 4 * RING)))
@@ -55,15 +58,15 @@ def shared_speckle() -> Iterator[Row]:
         for rho in (0.95, 0.9, 0.7, 0.5, 0.0):
             setup = Setup(AGEING, "power_law", Detector(neighbours=rho), q=MANY[:count])
             truth = f"{count} rings, field correlation of neighbours {rho:g}"
-            yield row(f"rings-{rho:g}-{count}", truth, "power_law", make=setup)
+            yield row(f"rings-{rho:g}-{count}", truth, "power_law", setup=setup)
     for share in (0.5, 0.25):
         setup = Setup(AGEING, "power_law", Detector(overlap=share), sectors=10)
         truth = f"10 sectors, each shares {share:.0%} of its pixels with the next"
-        yield row(f"sectors-{share:g}", truth, "power_law", make=setup)
+        yield row(f"sectors-{share:g}", truth, "power_law", setup=setup)
     for rho in (0.9, 0.0):
         setup = Setup(STILL, "brownian", Detector(neighbours=rho), q=MANY[:8], way="series")
         truth = f"8 rings, field correlation of neighbours {rho:g}"
-        yield row(f"series-{rho:g}", truth, "brownian, over q", make=setup)
+        yield row(f"series-{rho:g}", truth, "brownian, over q", setup=setup)
 
 
 def losses() -> Iterator[Row]:
@@ -76,15 +79,11 @@ def losses() -> Iterator[Row]:
             yield from both(Row("2", name, truth, f"power_law, bins: {bins}", WRONG, setup, ("rate-jumps",)))
 
 
-def falling(time: np.ndarray, first: float, floor: float, decay: float) -> np.ndarray:
-    return floor + (first - floor) * np.exp(-time / decay)
-
-
 def rates() -> Iterator[Row]:
-    for name, *law in (("relaxing", 2e4, 2e3, 2.0), ("relaxing-fast", 3e4, 3e3, 1.0)):
-        rate = partial(falling, first=law[0], floor=law[1], decay=law[2])
-        setup = Setup(Motion(rate=rate), "power_law", BRIGHT, sectors=3)
-        truth = f"J relaxes from {law[0]:,.0f} to {law[1]:,.0f} in {law[2]:g} s"
+    for name, first, floor, decay in (("relaxing", 2e4, 2e3, 2.0), ("relaxing-fast", 3e4, 3e3, 1.0)):
+        motion = Motion(rate=lambda t, a=first, b=floor, c=decay: b + (a - b) * np.exp(-t / c))
+        setup = Setup(motion, "power_law", BRIGHT, sectors=3)
+        truth = f"J relaxes from {first:,.0f} to {floor:,.0f} in {decay:g} s"
         yield from both(Row("3", name, truth, "power_law, bins: 3", WRONG, setup, ("rate-changes",)))
 
 
@@ -104,83 +103,57 @@ def profiles() -> Iterator[Row]:
     for truth, motion in (("parabolic", PARABOLIC), ("linear", LINEAR)):
         for model in ("couette", "poiseuille"):
             good = (truth == "parabolic") == (model == "poiseuille")
-            setup, expected = Setup(motion, model, sectors=9), f"{COVERED}, {RIGHT}" if good else WRONG
+            setup, expected = Setup(motion, model, sectors=9, **FLOW), GOOD if good else WRONG
             yield Row("6", f"{truth}-by-{model}", f"{truth} profile", f"{model}, 9 angles", expected, setup)
     for frames, motion in ((150, STEADIER), (200, replace(STEADIER, beta=1.0))):
-        setup = Setup(motion, "laminar_flow", BRIGHT, sectors=12, frames=frames)
+        setup = Setup(motion, "laminar_flow", BRIGHT, sectors=12, frames=frames, **FLOW)
         setting = f"laminar_flow, 12 angles, {frames} frames"
         yield Row("7", f"seven-free-{frames}", f"flow, beta {motion.beta:g}", setting, COVERED, setup)
 
 
 def causes() -> Iterator[Row]:
-    for name, truth, detector, codes in (
-        ("gains", "pixel gains drift by up to ± 10 %", Detector(drift=0.1), ()),
-        ("afterglow", "afterglow of 5 %", Detector(afterglow=0.05), ()),
-        ("beam-noise", "beam noise of 5 %, not divided out", UNEVEN, ("baseline",)),
+    for name, truth, detector, *codes in (
+        ("gains", "pixel gains drift by up to ± 10 %", Detector(drift=0.1)),
+        ("afterglow", "afterglow of 5 %", Detector(afterglow=0.05)),
+        ("beam-noise", "beam noise of 5 %, not divided out", Detector(beam=0.05, divided=False), "baseline"),
     ):
         setup = Setup(AGEING, "power_law", detector, sectors=3)
-        yield Row("8", name, truth, "power_law, bins: 3", "named, or no bias", setup, codes)
+        yield Row("8", name, truth, "power_law, bins: 3", "named, or no bias", setup, tuple(codes))
     for name, motion in (("constant", LINEAR), ("creeping", CREEPING)):
         for model in ("static", "brownian"):
-            setup = Setup(motion, model, sectors=20)
-            row = partial(Row, "8", f"{name}-flow-by-{model}", f"linear profile, {name} flow")
-            yield row(f"{model}, 20 angles", "named", setup, ("one-direction",))
-
-
-def bursts(_: np.random.Generator) -> np.ndarray:
-    """Of each 8 frames 4 are taken."""
-    return SPACING * np.arange(200).reshape(25, 8)[:, :4].ravel()
-
-
-def fast_and_slow(_: np.random.Generator) -> np.ndarray:
-    return SPACING * np.concatenate([np.arange(50), 60 + 4 * np.arange(50)])
-
-
-def between(time: np.ndarray) -> np.ndarray:
-    return (time[:, None] < 5.5) != (time < 5.5)
-
-
-def jittered(rng: np.random.Generator) -> np.ndarray:
-    time = SPACING * (np.arange(100) + 0.02 * rng.standard_normal(100))
-    return time - time[0]
-
-
-def brighter(level: float, first: int, last: int) -> Detector:
-    """Return a detector that sees other light in some frames, by which c2 is not divided."""
-    frames = np.arange(100)
-    light = np.where((frames >= first) & (frames <= last), level, 1.0)
-    return Detector(light=light, divided=False)
+            setup, truth = Setup(motion, model, sectors=20), f"linear profile, {name} flow"
+            row = partial(Row, "8", f"{name}-flow-by-{model}", truth, f"{model}, 20 angles", "named")
+            yield row(setup, ("one-direction",))
 
 
 def records() -> Iterator[Row]:
-    jumps = np.where(np.arange(100) % 3, 1.35, 0.3)
     brownian = partial(Setup, STILL, "brownian", sectors=3)
-    alone = partial(Setup, model="brownian")
-    frames = {"causes": ("frames-differ",)}
-    for claim, name, truth, setting, expected, setup, named in (
-        ("9", "bursts", "4 frames taken, 4 lost", "times even in the file", WRONG,
-         brownian(time=bursts, stored_evenly=True), {}),
-        ("10", "few-photons", "0.02 counts, beam jumps by a factor of 4.5", "2000 pixels", "no misfit",
-         brownian(Detector(pixels=2000, mean=0.02, light=jumps)), {}),
+    for claim, name, truth, setting, expected, setup in (
+        ("9", "bursts", "4 frames taken, 4 lost", ", times even in the file", WRONG,
+         brownian(time=BURSTS, stored_evenly=True)),
+        ("10", "few-photons", "0.02 counts, beam jumps by a factor of 4.5", ", 2000 pixels", "no misfit",
+         brownian(Detector(pixels=2000, mean=0.02, light=np.where(FRAMES % 3, 1.35, 0.3)))),
         ("11", "counts-per-second", "counts ten times too large in the file", "", "no misfit",
-         brownian(read_with={"counts": 20.0, "pixels": 400}), {}),
-        ("12", "smoothed", "c2 averaged over 5 × 5 frames", "", "named",
-         brownian(Detector(smoothed=5)), {"causes": ("chisqr-low-in-bins", "no-standard-error")}),
-        ("13", "flash", "3 frames at twice the light", "not divided out", "frames named",
-         brownian(brighter(2.0, 40, 42)), frames | {"frames": (40, 42)}),
-        ("13", "beam-8-percent", "10 frames at 1.08 times the light", "not divided out", "frames named",
-         brownian(brighter(1.08, 40, 49)), frames | {"frames": (40, 49)}),
+         brownian(read_with={"counts": 20.0, "pixels": 400})),
         ("14", "fast-and-slow", "NaN between fast and slow frames", "", RIGHT,
-         brownian(time=fast_and_slow, unknown=between), {}),
-        ("15", "jitter", "frames jitter by 2 %, times known", "", "sd of pulls 1",
-         alone(STILL, time=jittered), {}),
-        ("15", "slow", "Γ times the record is 3", "", "sd of pulls 1", alone(Motion(6e3)), {}),
-        ("15", "slower", "Γ times the record is 1.5", "", "sd of pulls 1", alone(Motion(3e3)), {}),
+         brownian(time=FAST_AND_SLOW, unknown=SLOW[:, None] != SLOW)),
+        ("15", "jitter", "frames jitter by 2 %, times known", "", SCATTER, Setup(STILL, "brownian", jitter=0.02)),
+        ("15", "slow", "Γ times the record is 3", "", SCATTER, Setup(Motion(6e3), "brownian")),
+        ("15", "slower", "Γ times the record is 1.5", "", SCATTER, Setup(Motion(3e3), "brownian")),
     ):
-        text = ", ".join(filter(None, ("brownian", f"bins: {setup.sectors or 1}", setting)))
-        yield Row(claim, name, truth, text, expected, setup)._replace(**named)
+        text = f"brownian, bins: {setup.sectors or 1}{setting}"
+        yield Row(claim, name, truth, text, expected, setup)
+    causes, setup = ("chisqr-low-in-bins", "no-standard-error"), brownian(Detector(smoothed=5))
+    yield Row("12", "smoothed", "c2 averaged over 5 × 5 frames", "brownian, bins: 3", "named", setup, causes)
+    for name, truth, level, frames in (
+        ("flash", "3 frames at twice the light", 2.0, (40, 42)),
+        ("beam-8-percent", "10 frames at 1.08 times the light", 1.08, (40, 49)),
+    ):
+        light = np.where((frames[0] <= FRAMES) & (frames[1] >= FRAMES), level, 1.0)
+        setup, text = brownian(Detector(light=light, divided=False)), "brownian, bins: 3, not divided out"
+        yield Row("13", name, truth, text, "frames named", setup, ("frames-differ",), frames)
 # fmt: on
 
 
-GROUPS = (right, shared_speckle, losses, rates, choices, profiles, causes, records)
+GROUPS = right, shared_speckle, losses, rates, choices, profiles, causes, records
 ROWS = {row.name: row for group in GROUPS for row in group()}

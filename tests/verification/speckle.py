@@ -1,8 +1,7 @@
 """Photons of a moving sample, from Gaussian fields: no formula of c2 is used, nor code of the library.
 
 The field of a coherence mode is white noise times the root of the field correlation g1(t1, t2). A pixel
-sees the mean intensity of its modes and counts photons; c2 is averaged over the pixels of a bin, as at a
-beamline.
+counts photons of the mean intensity of its modes; c2 is averaged over the pixels of a bin.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LAYERS = 400
-"""Across the gap, for its average."""
+GAP, LAYERS = 2e6, 400
+"""Å, and points across it for its average."""
 RIDGE = 1e-6
 """Power of the field without memory: the root of g1 is then unique and well conditioned."""
 
@@ -33,15 +32,13 @@ class Motion:
     lost: float = 0.0
     """Share of f = |g1|² that is lost at once before the frame lost_at."""
     lost_at: int = 0
-    gamma_dot: float = 0.0
-    """Shear rate gamma_dot·t^beta + gamma_dot_offset, 1/s; of a parabolic profile that at the wall."""
+    gamma_dot_t0: float = 0.0
+    """Shear rate gamma_dot_t0·t^beta + gamma_dot_t_offset, 1/s; of a parabolic profile that at the wall."""
     beta: float = 0.0
-    gamma_dot_offset: float = 0.0
+    gamma_dot_t_offset: float = 0.0
     phi0: float = 0.0
     parabolic: bool = False
     """Velocity γ̇L/4·(1 - u²) between walls at u = ±1, in place of γ̇·height."""
-    gap: float = 2e6
-    """Å."""
 
     def field_correlation(self, q: float, phi: float, time: np.ndarray) -> np.ndarray:
         """Return g1 of all pairs of frames; complex under parabolic flow."""
@@ -49,20 +46,17 @@ class Motion:
         J = self.D0 * late**self.alpha + self.D_offset if self.rate is None else self.rate(time)
         C = integral(np.maximum(J, 1e-10), time)
         x = 0.5 * q**2 * np.abs(C[:, None] - C)
-        g1 = (
-            (1 + self.spread * x) ** (-1 / self.spread)
-            if self.spread
-            else np.exp(-(x**self.exponent))
-        )
+        g1 = np.exp(-(x**self.exponent))
+        if self.spread:
+            g1 = (1 + self.spread * x) ** (-1 / self.spread)
         after = np.arange(len(time)) >= self.lost_at
         g1 = np.where(after[:, None] == after, g1, g1 * np.sqrt(1 - self.lost))
-        if not self.gamma_dot:
+        if not self.gamma_dot_t0:
             return g1
-        G = integral(self.gamma_dot * late**self.beta + self.gamma_dot_offset, time)
+        G = integral(self.gamma_dot_t0 * late**self.beta + self.gamma_dot_t_offset, time)
         u = (2 * np.arange(LAYERS) + 1) / LAYERS - 1
-        path = self.gap / 4 * (1 - u**2) if self.parabolic else self.gap / 2 * u
-        along = q * np.cos(np.deg2rad(self.phi0 - phi))
-        turn = np.exp(1j * along * G[:, None] * path)
+        path = GAP / 4 * (1 - u**2) if self.parabolic else GAP / 2 * u
+        turn = np.exp(1j * q * np.cos(np.deg2rad(self.phi0 - phi)) * G[:, None] * path)
         flow = turn @ turn.conj().T / LAYERS
         return g1 * (flow if self.parabolic else flow.real)
 
@@ -147,16 +141,11 @@ def two_times(
 ) -> np.ndarray:
     """Return c2 (bin, frame, frame) at places (bin, 2): q and φ."""
     size, modes = detector.pixels, detector.modes
-    if detector.overlap:
-        step, g1 = (
-            round(size * (1 - detector.overlap)),
-            motion.field_correlation(places[0, 0], places[0, 1], time),
-        )
-        (intensity,) = intensities(rng, [g1], step * (len(places) - 1) + size, modes, 0.0)
-        counts = detector.counts(rng, intensity)
-        return np.array(
-            [detector.correlated(counts[k * step :][:size]) for k in range(len(places))]
-        )
     g1 = [motion.field_correlation(q, phi, time) for q, phi in places]
-    bins = intensities(rng, g1, size, modes, detector.neighbours)
-    return np.array([detector.correlated(detector.counts(rng, intensity)) for intensity in bins])
+    if not detector.overlap:
+        bins = intensities(rng, g1, size, modes, detector.neighbours)
+        return np.array([detector.correlated(detector.counts(rng, light)) for light in bins])
+    step = round(size * (1 - detector.overlap))
+    (light,) = intensities(rng, g1[:1], step * (len(places) - 1) + size, modes, 0.0)
+    counts = detector.counts(rng, light)
+    return np.array([detector.correlated(counts[k * step :][:size]) for k in range(len(places))])
