@@ -137,7 +137,7 @@ def records() -> Iterator[Row]:
          brownian(read_with={"counts": 20.0, "pixels": 400})),
         ("14", "fast-and-slow", "NaN between fast and slow frames", "", RIGHT,
          brownian(time=FAST_AND_SLOW, unknown=SLOW[:, None] != SLOW)),
-        ("15", "jitter", "frames jitter by 2 %, times known", "", SCATTER, Setup(STILL, "brownian", jitter=0.02)),
+        ("15", "jitter", "times known, jitter 2 %", "", SCATTER, Setup(STILL, "brownian", jitter=0.02)),
         ("15", "slow", "Γ times the record is 3", "", SCATTER, Setup(Motion(6e3), "brownian")),
         ("15", "slower", "Γ times the record is 1.5", "", SCATTER, Setup(Motion(3e3), "brownian")),
     ):
