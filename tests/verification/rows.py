@@ -17,7 +17,7 @@ PARABOLIC = Motion(3e3, gamma_dot_t0=1.2e-3, phi0=5.0, parabolic=True)
 CREEPING = Motion(1e4, -0.3, 1e3, gamma_dot_t0=3e-4, beta=0.2, gamma_dot_t_offset=2e-5, phi0=5.0)
 RINGS = (0.008, 0.01, 0.0125)
 STEADIER = Motion(1e4, -0.8, 3e3, gamma_dot_t0=2e-4, beta=0.6, gamma_dot_t_offset=1e-4, phi0=5.0)
-BRIGHT = Detector(pixels=600)
+BRIGHT, BRIGHTEST = Detector(600), Detector(2000)
 MANY = tuple(np.linspace(0.009, 0.0126, 10))
 """Rings 4 % apart."""
 FRAMES = np.arange(100)
@@ -89,14 +89,15 @@ def rates() -> Iterator[Row]:
 
 def choices() -> Iterator[Row]:
     for bins in (3, 1):
-        setup = Setup(STILL, "", sectors=bins, options=SIMPLE, way="compare")
-        text = f"of brownian, power_law, static; bins: {bins}"
-        yield Row("5", f"choice-brownian-{bins}", "Brownian", text, "brownian in 95 %", setup)
-        setup = Setup(Motion(spread=0.3), "", sectors=bins, way="compare")
-        truth = "gamma distribution of rates, relative variance 0.3"
-        yield Row("5", f"choice-gamma-{bins}", truth, f"auto; bins: {bins}", "not brownian", setup)
-    setup = Setup(Motion(exponent=0.6), "", way="compare")
-    yield Row("5", "choice-stretched", "exponent 0.6", "auto; bins: 1", "stretched", setup)
+        setup, text = Setup(STILL, "", sectors=bins, options=SIMPLE, way="compare"), f"bins: {bins}"
+        yield Row("5", f"choice-brownian-{bins}", "Brownian", f"of 3 models; {text}", "brownian 95 %", setup)
+        setup = Setup(Motion(spread=0.3), "", BRIGHTEST, sectors=bins, way="compare")
+        text, truth = f"auto; {text}, 2000 pixels", "gamma distribution of rates, variance 0.3"
+        yield Row("5", f"choice-gamma-{bins}", truth, text, "not brownian", setup)
+    for pixels in (400, 2000):
+        setup = Setup(Motion(exponent=0.6), "", Detector(pixels), way="compare")
+        text = f"auto; bins: 1, {pixels} pixels"
+        yield Row("5", f"choice-stretched-{pixels}", "exponent 0.6", text, "stretched", setup)
 
 
 def profiles() -> Iterator[Row]:
@@ -113,12 +114,12 @@ def profiles() -> Iterator[Row]:
 
 def causes() -> Iterator[Row]:
     for name, truth, detector, *codes in (
-        ("gains", "pixel gains drift by up to ± 10 %", Detector(drift=0.1)),
+        ("gains", "pixel gains drift by up to ± 10 %", Detector(2000, drift=0.1)),
         ("afterglow", "afterglow of 5 %", Detector(afterglow=0.05)),
         ("beam-noise", "beam noise of 5 %, not divided out", Detector(beam=0.05, divided=False), "baseline"),
     ):
-        setup = Setup(AGEING, "power_law", detector, sectors=3)
-        yield Row("8", name, truth, "power_law, bins: 3", "named, or no bias", setup, tuple(codes))
+        setup, text = Setup(AGEING, "power_law", detector, sectors=3), f"bins: 3, {detector.pixels} pixels"
+        yield Row("8", name, truth, f"power_law, {text}", "named, or no bias", setup, tuple(codes))
     for name, motion in (("constant", LINEAR), ("creeping", CREEPING)):
         for model in ("static", "brownian"):
             setup, truth = Setup(motion, model, sectors=20), f"linear profile, {name} flow"
@@ -132,7 +133,7 @@ def records() -> Iterator[Row]:
         ("9", "bursts", "4 frames taken, 4 lost", ", times even in the file", WRONG,
          brownian(time=BURSTS, stored_evenly=True)),
         ("10", "few-photons", "0.02 counts, beam jumps by a factor of 4.5", ", 2000 pixels", "no misfit",
-         brownian(Detector(pixels=2000, mean=0.02, light=np.where(FRAMES % 3, 1.35, 0.3)))),
+         brownian(Detector(2000, mean=0.02, light=np.where(FRAMES % 3, 1.35, 0.3)))),
         ("11", "counts-per-second", "counts ten times too large in the file", "", "no misfit",
          brownian(read_with={"counts": 20.0, "pixels": 400})),
         ("14", "fast-and-slow", "NaN between fast and slow frames", "", RIGHT,
@@ -141,8 +142,7 @@ def records() -> Iterator[Row]:
         ("15", "slow", "Γ times the record is 3", "", SCATTER, Setup(Motion(6e3), "brownian")),
         ("15", "slower", "Γ times the record is 1.5", "", SCATTER, Setup(Motion(3e3), "brownian")),
     ):
-        text = f"brownian, bins: {setup.sectors or 1}{setting}"
-        yield Row(claim, name, truth, text, expected, setup)
+        yield Row(claim, name, truth, f"brownian, bins: {setup.sectors or 1}{setting}", expected, setup)
     causes, setup = ("chisqr-low-in-bins", "no-standard-error"), brownian(Detector(smoothed=5))
     yield Row("12", "smoothed", "c2 averaged over 5 × 5 frames", "brownian, bins: 3", "named", setup, causes)
     for name, truth, level, frames in (
