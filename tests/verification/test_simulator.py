@@ -14,7 +14,7 @@ from tests.verification.speckle import Detector, Motion, intensities, two_times
 TIME = 0.1 * np.arange(24)
 PLACE = (0.01, 0.0)
 """q and φ: with D0 = 1e4, f = exp(-t); with shear, the phase at the walls is 1e4 times the strain."""
-MANY = Detector(pixels=1000)
+MANY = Detector(pixels=500)
 
 
 def parabola(phase):
@@ -41,43 +41,44 @@ MOTIONS = {
 def test_c2_is_on_average_that_of_theory(name):
     motion, f = MOTIONS[name]
     scans = two_times(np.random.default_rng(1), motion, MANY, np.tile(PLACE, (12, 1)), TIME)
+    g1 = motion.field_correlation(*PLACE, TIME)
     for i, j in ((0, 3), (2, 9), (7, 12), (9, 10), (4, 23)):
-        seen = scans[:, i, j]
+        seen, expected = scans[:, i, j], f(TIME[i], TIME[j])
         error = seen.std(ddof=1) / np.sqrt(len(seen))
-        assert error < 0.015
-        assert abs(seen.mean() - 1 - f(TIME[i], TIME[j]) / MANY.modes) < 4 * error, (i, j)
+        assert abs(g1[i, j]) ** 2 == pytest.approx(expected, abs=1e-3)
+        assert abs(seen.mean() - 1 - expected / MANY.modes) < 4 * error < 0.12, (i, j)
 
 
 @pytest.mark.parametrize("modes", [1, 4])
 def test_the_contrast_is_that_of_the_modes_and_counts_are_of_poisson(modes):
     rng, g1 = np.random.default_rng(2), Motion().field_correlation(*PLACE, TIME)
-    (light,) = intensities(rng, [g1], 20_000, modes, 0.0)
+    (light,) = intensities(rng, [g1], 10_000, modes, 0.0)
     counts = Detector(mean=0.3).counts(rng, light)
-    assert light[:, 0].var() == pytest.approx(1 / modes, rel=0.05)
-    assert counts.mean() == pytest.approx(0.3, abs=0.005)
-    assert counts[:, 0].var() == pytest.approx(0.3 + 0.09 / modes, rel=0.05)
+    assert light[:, 0].var() == pytest.approx(1 / modes, rel=0.08)
+    assert counts.mean() == pytest.approx(0.3, abs=0.006)
+    assert counts[:, 0].var() == pytest.approx(0.3 + 0.09 / modes, rel=0.08)
     assert np.array_equal(counts, np.round(counts))
 
 
 @pytest.mark.parametrize("neighbours", [0.0, 0.5, 0.9])
 def test_neighbouring_bins_share_speckle(neighbours):
     rng, g1 = np.random.default_rng(3), [Motion().field_correlation(*PLACE, TIME)] * 3
-    first, second, third = (light[:, 0] for light in intensities(rng, g1, 20_000, 4, neighbours))
+    first, second, third = (light[:, 0] for light in intensities(rng, g1, 8000, 4, neighbours))
     for other, expected in ((second, neighbours**2), (third, neighbours**4)):
-        assert np.corrcoef(first, other)[0, 1] == pytest.approx(expected, abs=0.03)
+        assert np.corrcoef(first, other)[0, 1] == pytest.approx(expected, abs=0.04)
 
 
 @pytest.mark.parametrize("overlap", [0.25, 0.5])
 def test_sectors_share_their_pixels(overlap):
     few, rng = Detector(pixels=40, overlap=overlap), np.random.default_rng(4)
-    scans = [two_times(rng, Motion(), few, np.array([PLACE] * 3), TIME[:3]) for _ in range(1500)]
+    scans = [two_times(rng, Motion(), few, np.array([PLACE] * 3), TIME[:3]) for _ in range(1000)]
     correlation = np.corrcoef(np.transpose([c2[:, 0, 1] for c2 in scans]))
-    assert correlation[0, 1] == pytest.approx(overlap, abs=0.08)
-    assert correlation[0, 2] == pytest.approx(0, abs=0.08)
+    assert correlation[0, 1] == pytest.approx(overlap, abs=0.1)
+    assert correlation[0, 2] == pytest.approx(0, abs=0.1)
 
 
 def test_disturbances_of_counts_are_what_they_say():
-    rng, light = np.random.default_rng(5), np.ones((20_000, 24))
+    rng, light = np.random.default_rng(5), np.ones((5000, 24))
     plain = Detector(mean=None)
     glow = replace(plain, afterglow=0.05).counts(rng, light)
     np.testing.assert_allclose(glow, np.where(TIME > 0, 1.05, 1) * light)
@@ -93,12 +94,11 @@ def test_disturbances_of_counts_are_what_they_say():
 
 
 def test_a_row_makes_the_same_scan_twice_and_each_fits_its_places():
-    for row in list(ROWS.values())[::17]:
+    for row in list(ROWS.values())[::40]:
         c2, q, phi, time = row.setup.scan(np.random.default_rng(6))
         assert c2.shape == (len(q), len(time), len(time)) == (len(phi), *c2.shape[1:])
         assert np.isfinite(c2[:, 0, 1]).all()
-        again = row.setup.scan(np.random.default_rng(6))
-        np.testing.assert_array_equal(again[0], c2)
+        np.testing.assert_array_equal(row.setup.scan(np.random.default_rng(6))[0], c2)
 
 
 def test_intervals_and_causes_are_counted():
