@@ -157,6 +157,7 @@ def measured_block(block: Block, cut: SubBlocks, min_lag: int) -> MeasuredBlock:
 
 
 def known_sums(block: Block, data_sums: DataSums | None) -> tuple[DataSums, bool]:
+    """Return the sums of the data of a block, or zeros, and whether a kernel is to compute them."""
     return (np.zeros((len(block.c2), 4)) if data_sums is None else data_sums), data_sums is None
 
 
@@ -215,7 +216,7 @@ class Family(Protocol):
 
     @property
     def finite(self) -> bool:
-        """Whether its columns are 0 where a pair has no c2: others are masked after them."""
+        """Whether its columns are finite where a pair has no c2: others are masked after them."""
         ...
 
     def of_tile(

@@ -239,7 +239,7 @@ class SeveralThetas:
 
 class BlockSums(NamedTuple):
     by_tables: tuple[Float[Array, "padded u u"], ...]
-    """Uᵀ F U of every field of second order, U the rows of the tables."""
+    """U F Vᵀ of every field F of second order, U and V the tables over the rows and the columns."""
     by_row: Float[Array, "padded F T"]
     by_column: Float[Array, "padded F T"]
 
@@ -471,9 +471,11 @@ def _centred(rows: Float[np.ndarray, "rows n"], block: Block) -> tuple[np.ndarra
     return centred(rows, block.i0 + frame, block.j0 + frame)
 
 
-def _family(problem: Problem, derivatives: bool = False, mixed: bool = False) -> TransportFamily:
+def _family(
+    problem: Problem, derivatives: bool = False, mixed_allowed: bool = False
+) -> TransportFamily:
     diffusion = problem.model.diffusion.stop if derivatives else 0
-    precision = problem.precision if mixed else "float64"
+    precision = problem.precision if mixed_allowed else "float64"
     return TransportFamily(problem.model.shear, problem.convention, diffusion, precision)
 
 
@@ -504,7 +506,7 @@ def gram(
 ) -> tuple[Gram, DataSums]:
     """Return the Gram of every bin; data: the sums of a previous call, which do not depend on theta."""
     arguments = *_arguments_at(point, block), *known_sums(block, data)
-    family = _family(point.problem, derivatives=True, mixed=True)
+    family = _family(point.problem, derivatives=True, mixed_allowed=True)
     return of_bins(block, *computed(gram_kernel, *arguments, family=family))
 
 
@@ -516,7 +518,11 @@ def robust_gram(point: TransportPoint, block: Block, linear_params: LinearParams
 
 
 def candidate_grams(points: Sequence[TransportPoint], block: Block) -> Gram:
-    n_points, bins, family = len(points), len(block.q), _family(points[0].problem, mixed=True)
+    n_points, bins, family = (
+        len(points),
+        len(block.q),
+        _family(points[0].problem, mixed_allowed=True),
+    )
     # only n_points of them are evaluated
     points = [*points, *[points[-1]] * (MAX_CANDIDATES - n_points)]
     arguments = *_arguments_of_points(points, block), n_points

@@ -17,7 +17,7 @@ SomeBins = Bool[np.ndarray, " bin"]
 BinNumbers = Int[np.ndarray, " bin"]
 """A number for each bin: those of one number belong together."""
 LinearParams = Float[np.ndarray, "bin 2"]
-"""(offset, contrast) of each bin, or their errors."""
+"""(offset - 1, contrast) of each bin, or the errors of offset and contrast."""
 Moments = Float[np.ndarray, "bin k k"]
 PerRate = Float[np.ndarray, " rate"]
 PerCell = Float[np.ndarray, " cell"]

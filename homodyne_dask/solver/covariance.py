@@ -1,10 +1,9 @@
 """Covariances of the parameters, degrees of freedom, and what the data do not determine.
 
 `naive` is (JᵀWJ)⁻¹, right for white noise; with a loss, times the noise estimated from its influence
-function (Huber 1964). Pairs that share a frame are correlated, so the published error bar is the
-cluster-robust CR3 (`cluster_robust`) with the bin as cluster; it needs at least 8 clusters, and 4 degrees of
-freedom for each parameter and rate. With fewer it is that of speckle and counting (`speckle`), which a fit
-adds where nothing speaks against it.
+function (Huber 1964). Pairs that share a frame are correlated, so the published error bar is another one:
+the cluster-robust CR3 (`cluster_robust`) with the bin as cluster, or that of speckle and counting
+(`speckle`). Which of them it is stands in a table of cases, `assessment/which_covariance.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -144,9 +143,9 @@ class Uncertainty:
     naive: ThetaMatrix | None
     """None where the data do not determine every free parameter."""
     robust: ThetaMatrix | None
-    """That of `stderr`: cluster-robust with 8 clusters or more, of speckle with fewer if that holds."""
+    """That of `stderr`, by `method`: cluster-robust, of speckle noise, or of a global fit."""
     dof: Theta
-    """Degrees of freedom of the robust errors (Bell and McCaffrey for clusters); NaN where there are none, as
+    """Degrees of freedom of `stderr` (Bell and McCaffrey for clusters); NaN where there are none, as
     for a parameter that one bin alone determines."""
     withheld: Which
     """Parameters that moved but have no errors: their values follow from another one's bound."""

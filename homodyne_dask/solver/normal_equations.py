@@ -51,7 +51,7 @@ class JointEquations:
     moved: int
     linear: int
     which: Which
-    """The parameters that moved."""
+    """The parameters that moved, and those that a bound holds but whose errors are known."""
     hessian: MovedMatrix
     """Of theta; of unit diagonal."""
     values: Moved

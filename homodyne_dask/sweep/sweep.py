@@ -150,6 +150,7 @@ class Sweep:
         return self.over(CELL_SUMS, edges)
 
     def over[G: AnyGram](self, task: Task[G], argument: object) -> G:
+        """Return the sums of a task over all blocks: one pass."""
         grams: ArrivingGrams[G] = ArrivingGrams(self.tasks)
         self.cost = Cost()
         for n, gram, report in self.execute(self, task, argument):

@@ -217,8 +217,8 @@ def coefficients_of(result: FitValues) -> set[str]:
 
 def _times(quantity: Quantity, factor: float, unit: str, formula: str) -> Quantity:
     names = ("value", "stderr", "stderr_naive", *LIMITS)
-    numbers = {name: factor * getattr(quantity, name) for name in names}
-    return quantity._replace(**numbers, unit=unit, formula=formula)
+    multiplied = {name: factor * getattr(quantity, name) for name in names}
+    return quantity._replace(**multiplied, unit=unit, formula=formula)
 
 
 def _decay_rates(result: FitValues, rates: dict[str, Quantity], age: float) -> Named:
