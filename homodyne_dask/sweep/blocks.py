@@ -216,8 +216,8 @@ def block(source: BlockSource, place: Place, budget: int) -> Block:
     """Return a block from this process's memory, or from the store; `budget` bytes are kept.
 
     With nothing to be kept the block lives in this thread's only buffer, until the next call:
-    fresh memory for each block would cost a nanosecond per pair in page faults. A device computes padded bins,
-    too, and compiles for each number of bins: these are rounded up to a quarter of the padded bins.
+    fresh memory for each block would cost a nanosecond per pair in page faults. A device computes padded
+    bins, too, and compiles for each number of bins: it is rounded up to a quarter of the padded bins.
     """
     bins, share = source.padded_bins, -(-source.padded_bins // 4)
     if source.device:
