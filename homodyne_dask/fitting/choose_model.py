@@ -5,15 +5,13 @@ Each model is fitted, and the fits are compared (`results.data.comparison`).
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from distributed import Client
 
-from homodyne_dask.cluster.local import require_client
 from homodyne_dask.errors import OptionError, require_type
 from homodyne_dask.fitting.events import Callback
-from homodyne_dask.fitting.fit import fit
+from homodyne_dask.fitting.fit import fit, require_client
 from homodyne_dask.fitting.observer import require_callbacks
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
@@ -30,6 +28,9 @@ from homodyne_dask.request.options import PAIRS, takes_options
 from homodyne_dask.results.result_classes import Comparison, FitResult, compare_fits
 from homodyne_dask.store.scan import Scan, as_scan
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 FEWEST = 3
 """Rings from which a power of q, and angles from which a velocity, can be told from the rest."""
 
@@ -39,7 +40,7 @@ def compare_models(
     data: Scan | str | Path,
     models: Sequence[Model | str] | None = None,
     *,
-    client: Client | None = None,
+    client: "Client | None" = None,
     callbacks: Sequence[Callback] = (),
     **options: Any,
 ) -> Comparison:

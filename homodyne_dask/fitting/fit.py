@@ -80,7 +80,7 @@ def workers_for_plan(
         finally:
             forget_large()
         return
-    local, distributed_tasks, preflight = _with_dask()
+    local, distributed_tasks, preflight = modules_with_dask()
     if client is None or planned.workers.to_start:
         workers, checked_for = local.local_cluster(gpus=planned.gpus), (None, None)
     else:
@@ -90,11 +90,19 @@ def workers_for_plan(
         yield connected, refused
 
 
-def _with_dask():
+def modules_with_dask():
+    """Return the modules for clusters, for passes and for checks of workers."""
     from homodyne_dask.cluster import local  # lazy: Dask loads for half a second,
     from homodyne_dask.sweep import distributed_tasks, preflight  # lazy: and a fit here needs none
 
     return local, distributed_tasks, preflight
+
+
+def require_client(client: object) -> None:
+    """Raise OptionError for what is neither None nor a client that can be waited for here."""
+    if client is not None:
+        local, *_ = modules_with_dask()
+        local.require_client(client)
 
 
 NO_GPUS_ASKED = "workers of a hypothetical cluster are assumed to have no GPUs"
@@ -220,7 +228,7 @@ def plan_for(
     if hypothetical is not None:
         workers, find_gpus = workers_asked(hypothetical, client), lambda: NO_GPUS_ASKED
     elif client is not None:
-        local, _, preflight = _with_dask()
+        local, _, preflight = modules_with_dask()
         workers = local.workers_of(client)  # waits for the first, which is then asked for its GPU
         find_gpus = partial(preflight.gpus_of_workers, client)
     threads = cores() if workers is None else workers.threads

@@ -13,11 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distributed import Client, Future
-
-from homodyne_dask.cluster.local import cluster_errors, gathered, local_cluster
 from homodyne_dask.errors import (
     ClusterError,
     HomodyneDaskError,
@@ -26,7 +23,7 @@ from homodyne_dask.errors import (
     StoreError,
 )
 from homodyne_dask.fitting.events import Callback, Event
-from homodyne_dask.fitting.fit import fit, plan_for
+from homodyne_dask.fitting.fit import fit, modules_with_dask, plan_for
 from homodyne_dask.fitting.minimize import identity
 from homodyne_dask.fitting.observer import show_on_page
 from homodyne_dask.fitting.prepare import prepare
@@ -41,7 +38,9 @@ from homodyne_dask.solver.checkpoint import checkpoint_exists, identity_differen
 from homodyne_dask.store.scan import Scan, open_selection
 from homodyne_dask.sweep.layout import IN_PROCESS_PAIRS
 from homodyne_dask.sweep.plan import Plan
-from homodyne_dask.sweep.preflight import checked_workers
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 
 class Job(NamedTuple):
@@ -80,7 +79,7 @@ def is_small(scan: Scan) -> bool:
 def fit_job(
     job: Job,
     model: Model,
-    client: Client | None = None,
+    client: "Client | None" = None,
     callbacks: Sequence[Callback] = (),
     *,
     resume: bool = False,
@@ -188,7 +187,7 @@ Observed = Callable[[Job, PreviousFit], AbstractContextManager[Sequence[Callback
 def run_many(
     jobs: Sequence[Job],
     model: Model,
-    client: Client | None,
+    client: "Client | None",
     observed: Observed,
     *,
     resume: bool = False,
@@ -210,7 +209,7 @@ def run_many(
     workers: AbstractContextManager[Client | None] = nullcontext(client)
     if client is None and small >= many:
         # of one thread: a search for initial values occupies a whole process
-        workers = local_cluster(min(cores(), small), threads=1)
+        workers = modules_with_dask()[0].local_cluster(min(cores(), small), threads=1)
     with (
         workers as connected,
         start_fits(jobs, previous, model, client, connected, shared_disk) as fits,
@@ -226,8 +225,8 @@ class StartedFit:
     job: Job
     previous: PreviousFit
     model: Model
-    client: Client | None
-    future: Future | None = None
+    client: "Client | None"
+    future: "Future | None" = None
 
     def ended(self) -> bool:
         return self.future is None or self.future.done()
@@ -241,7 +240,9 @@ class StartedFit:
                 if before.result is not None:
                     return FitOutput(before.result)
                 if self.future is not None and self.future.client is not None:
-                    output: FitOutput = gathered(self.future.client, [self.future])[0]
+                    output: FitOutput = modules_with_dask()[0].gathered(
+                        self.future.client, [self.future]
+                    )[0]
                     show_on_page(self.future.client, output.events)
                     if output.files or not job.written:
                         return output
@@ -258,8 +259,8 @@ def start_fits(
     jobs: Sequence[Job],
     previous: Sequence[PreviousFit],
     model: Model,
-    client: Client | None,
-    connected: Client | None,
+    client: "Client | None",
+    connected: "Client | None",
     shared_disk: bool,
 ) -> Iterator[list[StartedFit]]:
     """client: of large fits. connected: of small ones. Dask drops fits whose futures are released."""
@@ -277,9 +278,10 @@ def start_fits(
     if connected is None or planned is None:
         yield fits
         return
-    with checked_workers(connected, *planned):
+    local, _, preflight = modules_with_dask()
+    with preflight.checked_workers(connected, *planned):
         name = os.urandom(3).hex()
-        with cluster_errors(connected):
+        with local.cluster_errors(connected):
             for n, job in small.items():
                 task = job._replace(
                     scan=partial(open_selection, job.scan().selection),
@@ -305,7 +307,7 @@ def _fits_on_worker(fit: StartedFit) -> bool:
     return small
 
 
-def _first_planned(jobs: Iterable[Job], model: Model, client: Client) -> tuple[Scan, Plan] | None:
+def _first_planned(jobs: Iterable[Job], model: Model, client: "Client") -> tuple[Scan, Plan] | None:
     for job in jobs:
         try:
             request = prepare(job.scan(), model, **job.options)

@@ -6,7 +6,6 @@ from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from homodyne_dask.cluster.local import require_client
 from homodyne_dask.errors import (
     ClusterError,
     HomodyneDaskError,
@@ -16,6 +15,7 @@ from homodyne_dask.errors import (
     shown,
 )
 from homodyne_dask.fitting.events import Callback
+from homodyne_dask.fitting.fit import require_client
 from homodyne_dask.fitting.observer import require_callbacks
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series.many_fits import Job, run_many
