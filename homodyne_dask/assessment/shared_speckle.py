@@ -10,7 +10,7 @@ is none. Sums over all pairs at one distance give κ of this distance and its er
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import product
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import ndtr
 
-from homodyne_dask.assessment.cell_residuals import shares_with
+from homodyne_dask.assessment.cell_residuals import Interval, shares_with
 from homodyne_dask.assessment.speckle_covariance import likely_covariance, regular
 from homodyne_dask.assessment.speckle_noise import FEWEST_CELLS, BinNoise
 from homodyne_dask.solver.array_shapes import BinNumbers, Matrix, PerBin, Vector
@@ -345,11 +345,23 @@ def _alternatives(noise: BinNoise, frames: int) -> Float[np.ndarray, "cell k"]:
     f = np.clip(noise.cells.f, DECAYED, 1 - DECAYED)
     x = -np.log(f)
     bends = np.cos(np.pi * np.arange(1, 4) * np.sqrt(np.clip(age, 0, 1))[:, None])
+    of_ages, across = _shares_at_ages(tuple(noise.cells.intervals))
     columns = [(f * x)[:, None] * bends, f * x * np.log(x), f * age, age]
     columns.append(cells[:, 2:3] == np.unique(cells[:, 2]))
-    for low, end in sorted({(cell.first, cell.stop) for cell in noise.cells.intervals}):
-        columns.append(shares_with(cells, low, end))
-        for lost in {low, (low + end) // 2}:
-            before, after = ((0, lost), (lost, cells.max() * 2))
-            columns.append(f * (shares_with(cells, *before) + shares_with(cells, *after) - 1))
+    columns += [of_ages, f[:, None] * across]
     return np.column_stack(columns)
+
+
+@lru_cache(maxsize=16)
+def _shares_at_ages(
+    intervals: tuple[Interval, ...],
+) -> tuple[Float[np.ndarray, "cell age"], Float[np.ndarray, "cell age"]]:
+    """Return the shares of the pairs of cells with a frame of each interval of age, and of those across its
+    begin or its middle."""
+    cells, of_ages, across = np.array(intervals), [], []
+    for low, end in sorted({(cell.first, cell.stop) for cell in intervals}):
+        of_ages.append(shares_with(cells, low, end))
+        for frame in sorted({low, (low + end) // 2}):
+            before, after = (0, frame), (frame, cells.max() * 2)
+            across.append(shares_with(cells, *before) + shares_with(cells, *after) - 1)
+    return np.column_stack(of_ages), np.column_stack(across)

@@ -46,7 +46,7 @@ from homodyne_dask.store.scan import Scan, q_or_one
 AGES, AGES_OF_MANY = 20, 12
 """Intervals of age, and those of more than MOST_WITH_ALL_AGES bins, whose means show less: what begins inside
 an interval is seen half as well."""
-MOST_WITH_ALL_AGES = 30
+MOST_WITH_ALL_AGES = 10
 FEWEST_PAIRS = 4
 """Of a cell. Fewer than MIN_PAIRS are at the ends of a record, where an age has few lags."""
 FEW_BINS, MANY_BINS = 2, 7

@@ -41,6 +41,14 @@ ROWS = {
     "after the last pass 1 M pairs": ("fits.after_the_last_pass(folder, 300)", "CPU s <= 0.35"),
     "after the last pass 100 M pairs": ("fits.after_the_last_pass(folder, 2950)", "CPU s <= 1"),
     "after the last pass 1 G pairs": ("fits.after_the_last_pass(folder, 2950, 10)", "CPU s <= 10"),
+    "20 rings of 20 sectors": (
+        "fits.many_bins(folder, 20, 20)",
+        "after the passes / whole fit <= 0.75",
+    ),
+    "400 rings": (
+        "fits.many_bins(folder, 400, 1)",
+        "after the passes / whole fit <= 0.85; the aim is 0.35",
+    ),
     "ingest": ("fits.ingested(folder, 2950)", "MB/s of matrix data >= 150"),
 }
 """What is called, and what is required of the numbers."""

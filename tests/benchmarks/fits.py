@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 import homodyne_dask as hd
 from homodyne_dask.assessment.assess import assess
 from homodyne_dask.fitting.fit import plan_for
@@ -72,6 +74,41 @@ def after_the_last_pass(folder: Path, frames: int, times: int = 1) -> Row:
         lambda: assess(request, state, sweep), gc.enable, time.process_time, repeat=3, number=1
     )
     return {"CPU s": min(seconds), "CPU ms per bin": 1e3 * min(seconds) / len(scan.bins)}
+
+
+def many_bins(folder: Path, rings: int, sectors: int, frames: int = 120) -> Row:
+    """A second fit of many bins of few frames in a process, on one core: counted Gaussian speckle."""
+    rng, pixels, modes, dt = np.random.default_rng(0), 300, 5, 0.1
+    q, lag = np.geomspace(0.005, 0.02, rings), np.abs(np.subtract.outer(*[np.arange(frames)] * 2))
+    c2 = np.empty((rings, sectors, frames, frames), np.float32)
+    for ring, of_ring in zip(q, c2, strict=True):
+        root = np.linalg.cholesky(np.exp(-8e3 * ring**2 * dt * lag) + 1e-9 * np.eye(frames))
+        for sector in range(sectors):
+            normal = rng.standard_normal((2, frames, pixels * modes))
+            intensity = np.square(root @ normal).sum(0).reshape(frames, pixels, modes).mean(2) / 2
+            counts = rng.poisson(0.5 * intensity)
+            mean = counts.mean(1)
+            of_ring[sector] = counts @ counts.T / pixels / np.outer(mean, mean)
+    path, phi = (
+        folder / f"{rings}x{sectors}.zarr",
+        np.tile(360 / sectors * np.arange(sectors), rings),
+    )
+    matrices = c2.reshape(-1, frames, frames)
+    hd.ingest(matrices, path, q=np.repeat(q, sectors), phi=phi, dt=dt, overwrite=True)
+    seconds, after = [], 0.0
+    for _ in range(2):
+        began = time.process_time()
+        result = hd.fit(path, "brownian")
+        seconds.append(time.process_time() - began)
+    scan = hd.open_dataset(path)
+    request = prepare(scan, hd.BROWNIAN)
+    sweep = sweep_of(plan_for(request, None), scan.selection, request.problem, None)
+    state = minimized(request, sweep)
+    began = time.process_time()
+    assess(request, state, sweep)
+    after = time.process_time() - began
+    assert result.converged
+    return {"fit CPU s": seconds[1], "after the passes / whole fit": after / seconds[1]}
 
 
 def ingested(folder: Path, frames: int) -> Row:
