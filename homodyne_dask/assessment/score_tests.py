@@ -312,7 +312,9 @@ def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Colu
         of_bin = np.where(there[b], faster[b], 0.0)
         change = np.broadcast_to(of_bin[None, :, None], (*there.shape, 1))
         yield _Column("bin", cells.bins[b].place(scan), change, b)
-    for lost in sorted({cell.first for cell in cells.intervals} - {scan.frames[0]}):
+    ages = {(cell.first, cell.stop) for cell in cells.intervals}
+    begins_and_middles = {first for first, _ in ages} | {sum(age) // 2 for age in ages}
+    for lost in sorted(begins_and_middles - {scan.frames[0]}):
         across = shares_with(edges, 0, lost) + shares_with(edges, lost, edges.max() * 2) - 1
         yield named("jump", scale * across, lost)
     for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):

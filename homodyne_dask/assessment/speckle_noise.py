@@ -47,7 +47,7 @@ AGES, AGES_OF_MANY = 20, 12
 """Intervals of age, and those of more than MOST_WITH_ALL_AGES bins, whose means show less: what begins inside
 an interval is seen half as well."""
 MOST_WITH_ALL_AGES = 10
-FEWEST_PAIRS = 4
+FEWEST_PAIRS = 8
 """Of a cell. Fewer than MIN_PAIRS are at the ends of a record, where an age has few lags."""
 FEW_BINS, MANY_BINS = 2, 7
 OF_FEW, OF_SOME, OF_MANY = (8, 80, 400), (5, 60, 400), (3, 50, 160)
