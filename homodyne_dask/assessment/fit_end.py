@@ -54,8 +54,9 @@ class FitEnd:
         return self.equations_of(self.inside)
 
     def equations_of(self, which: Which) -> JointEquations:
-        known = self.reduced.finite and (self.equations.which == which).all()
-        return self.equations if known else joint_equations(self.reduced, which)
+        # `equations` exist of finite sums alone
+        made_before = self.reduced.finite and (self.equations.which == which).all()
+        return self.equations if made_before else joint_equations(self.reduced, which)
 
     @property
     def moved(self) -> Which:

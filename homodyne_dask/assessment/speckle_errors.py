@@ -325,7 +325,7 @@ def speckle_errors(
     at, compute = fitted_point(end, joint), map
     grid = grid_of_errors(max(len(used), bins_together))
     if executor is not None:
-        stored = means is None and averaged.known is None and cache is None
+        stored = means is None and averaged.known_shares is None and cache is None
         context = BinContext(request.scan.selection, request.problem, end.theta, at[2:], grid)
         compute = partial(executor.noises, context, stored)
     of_group = partial(noise_of_group, at, grid, cache=cache)

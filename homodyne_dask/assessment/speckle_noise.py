@@ -450,13 +450,13 @@ def _data_of_bins(
             scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
             if frozen:
                 weights = M[np.ix_(columns, columns)] * np.outer(units, units)
-        known = None if averaged.known is None else averaged.known[b]
+        known_share = averaged.known_shares and averaged.known_shares[b]
         yield BinData(
             bin=b,
             place=(float(q[b]), float(scan.phi[b])),
             offset=float(reduced.offset[b]),
             contrast=float(reduced.contrast[b]),
-            frames=BinFrames(scan.frames, scan.use, sigma_row[b, scan.use], min_lag, known),
+            frames=BinFrames(scan.frames, scan.use, sigma_row[b, scan.use], min_lag, known_share),
             averaged=averaged.of_bins([b]),
             mean_counts=float(mean_counts[b]),
             scatter=scatter,

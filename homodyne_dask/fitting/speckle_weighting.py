@@ -99,7 +99,7 @@ class SpeckleWeighting:
             typical = float(np.mean(scan.sigma_row[b][scan.use] ** -2.0) ** 2)
             weights[b] = np.diag(np.where(has_mean, pairs * typical, 0.0))
             counted[b] = int(has_mean.sum())
-        stored = averaged.known is None and scan.cells is None
+        stored = averaged.known_shares is None and scan.cells is None
         request = request.with_note("averages", "stored" if stored else "read")
         return cls(request, averaged, sweep, weights, counted, {})
 

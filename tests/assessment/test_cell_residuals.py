@@ -124,7 +124,7 @@ def test_a_weighted_fit_loses_no_pair_of_its_selection(selected, min_lag, read, 
     scan = store(scans, tmp_path).select(**selected)
     found = averaged(scan, min_lag=min_lag, weighting="speckle")
     i, j = np.nonzero(np.outer(scan.use, scan.use))
-    assert (found.known is not None) == read
+    assert (found.known_shares is not None) == read
     np.testing.assert_array_equal(found.pairs.sum(1), (j - i >= min_lag).sum())
     (points,) = found.points
     weight = np.bincount(points.cell, points.weight, len(found.intervals))
@@ -160,4 +160,4 @@ def test_single_unknown_pairs_of_a_long_record_are_not_read_for(tmp_path):
     scans.c2[1, 30, 200] = scans.c2[0, 3, 140] = np.nan
     other = store(scans, tmp_path, "two")
     for one in (scan, other):
-        assert averaged(one).known is None
+        assert averaged(one).known_shares is None
