@@ -139,7 +139,7 @@ def findings_of(request):
 
 def of_misfits(request):
     end = checks.AssessedFit(request, None, None)
-    yield from checks._other_flow(end, [])
+    yield from checks._other_flow(end)
     several, rings = len(request.scan.bins) > 1, len(set(request.scan.q[request.scan.q > 0])) > 1
     skipped = {"bin": several, "shear": several, "power_of_q": rings}
     skipped["smoothness"] = request.config["smoothness"]

@@ -8,8 +8,8 @@ from scipy.stats import kurtosis
 
 from homodyne_dask.assessment.speckle_covariance import (
     MEAN_COUNTS,
+    Blocks,
     CellPairs,
-    Record,
     cell_noise,
     field_noise,
     left_by_fit,
@@ -20,14 +20,19 @@ from homodyne_dask.assessment.speckle_covariance import (
     whitened,
 )
 from tests.photons import excess
-from tests.speckle_scans import Photons, pixel_sums
+from tests.speckle_scans import Photons, pixel_sums, whole_record
 
 SLOW, FAST = np.array([2e3, 0.0, 0.0]), np.array([3e4, -0.2, 0.0])
 SHEARED = np.array([3e4, -0.3, 1000, 3e-4, 0.2, 2e-5, 5.0])
 
 
-def record_of(photons: Photons, bin=0) -> Record:
-    return Record(photons.g(bin), 1 / photons.modes, np.ones(photons.frames, int))
+def record_of(photons: Photons, bin=0) -> Blocks:
+    return whole_record(photons.g(bin), 1 / photons.modes)
+
+
+def of_core(blocks: Blocks, first: int, stop: int) -> Blocks:
+    """The same blocks, of which only these count as first frames."""
+    return blocks._replace(stretch=blocks.stretch._replace(core=(first, stop)))
 
 
 def score_fields(photons: Photons) -> np.ndarray:
@@ -65,7 +70,7 @@ def simulated_sums(photons: Photons, fields, pixels, seed=1):
 def test_the_closed_form_is_the_covariance_of_simulated_pixels(photons):
     """Within 3 %, and four times what so many pixels leave open of variances of such skewed sums."""
     fields = score_fields(photons)
-    closed = field_noise(record_of(photons), fields, np.ones(40, bool)).at(photons.mean)
+    closed = field_noise(record_of(photons), fields).at(photons.mean)
     pixels = 600_000 if photons.modes == 2 else 200_000  # the fewer modes, the more skewed the sums
     sums = simulated_sums(photons, fields, pixels)
     found, open_part = np.cov(sums.T), np.sqrt((kurtosis(sums) + 2).max() / len(sums))
@@ -108,7 +113,7 @@ def test_the_noise_of_cells_is_within_a_tenth_of_the_closed_form(theta, mean):
     photons = Photons(theta, 60, modes=3)
     record = record_of(photons)
     near = cell_noise(record, cells_of(60)).at(mean)
-    whole = field_noise(record, cell_fields(60), np.ones(60, bool)).at(mean)
+    whole = field_noise(record, cell_fields(60)).at(mean)
     np.testing.assert_allclose(np.diag(near) / np.diag(whole), 1, atol=0.1)
     assert np.linalg.eigvalsh(near).min() > 0
     size = np.sqrt(np.outer(np.diag(whole), np.diag(whole)))
@@ -117,7 +122,7 @@ def test_the_noise_of_cells_is_within_a_tenth_of_the_closed_form(theta, mean):
 
 def test_frames_that_are_all_masked_have_no_noise_of_their_own():
     photons = Photons(FAST, 30)
-    noise = field_noise(record_of(photons), score_fields(photons), np.zeros(30, bool))
+    noise = field_noise(of_core(record_of(photons), 30, 30), score_fields(photons))
     assert not np.any(noise)
 
 
@@ -125,20 +130,20 @@ def test_the_covariances_of_parts_of_a_record_add_up_to_that_of_the_whole(monkey
     monkeypatch.setattr("homodyne_dask.assessment.speckle_covariance.OF_STRETCHES", 30)
     photons = Photons(FAST, 30)
     record, fields = record_of(photons), score_fields(photons)
-    whole = field_noise(record, fields, np.ones(30, bool))
-    parts = [field_noise(record, fields, part) for part in np.eye(3, dtype=bool).repeat(10, axis=1)]
+    whole = field_noise(record, fields)
+    thirds = [field_noise(of_core(record, n, n + 10), fields) for n in (0, 10, 20)]
     for kind in range(3):
-        np.testing.assert_allclose(sum(part[kind] for part in parts), whole[kind], atol=1e-9)
+        np.testing.assert_allclose(sum(third[kind] for third in thirds), whole[kind], atol=1e-9)
 
 
 def test_blocks_of_frames_have_the_noise_of_their_frames():
     photons = Photons(np.array([3e3, 0.0, 0.0]), 60)  # a decay of 33 frames
-    fine = field_noise(record_of(photons), score_fields(photons), np.ones(60, bool))
+    fine = field_noise(record_of(photons), score_fields(photons))
     coarse = Photons(photons.theta, 30, spacing=0.2)
-    blocks = Record(coarse.g(0), 0.25, np.full(30, 2))
+    blocks = whole_record(coarse.g(0), 0.25, frames_per_block=2)
     fields = score_fields(coarse)
     fields += np.array([1.0, 1.0, 0.0, 0.0])[:, None, None] * np.eye(30)  # pairs inside a block
-    merged = field_noise(blocks, fields, np.ones(30, bool))
+    merged = field_noise(blocks, fields)
     for mean in (0.2, 2.0, 20.0):
         one, other = np.diag(fine.at(mean)), np.diag(merged.at(mean))
         np.testing.assert_allclose(other[:2] / one[:2], 1, atol=0.05)
