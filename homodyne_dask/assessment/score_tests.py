@@ -207,7 +207,7 @@ class _Metric:
             noise = bin.noise
             covariance = likely_covariance(noise.of_cells, self.fits[b], noise.least_pixels)
             inverse = np.linalg.inv(regular(covariance)) / sharing[b]
-            self.own[b] = own_parameters(bin.own.columns, inverse @ bin.own.columns)
+            self.own[b] = own_parameters(bin.levels.columns, inverse @ bin.levels.columns)
             self.inverse[b] = self.own[b].left_by(inverse)
         self.fitted = fitted
         self.weighted = {b: self.inverse[b] @ columns for b, columns in fitted.items()}

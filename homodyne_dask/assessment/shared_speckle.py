@@ -97,8 +97,8 @@ class SharedSpeckle:
         n = len(next(iter(maps.values())))
         total = np.zeros((n, n))
         for a, b, share in self.pairs(maps):
-            part = maps[a] @ between(a, b, share) @ maps[b].T
-            total += part + part.T
+            covariance = maps[a] @ between(a, b, share) @ maps[b].T
+            total += covariance + covariance.T
         return total
 
 
@@ -136,10 +136,9 @@ def shared_size(first: BinNoise, other: BinNoise) -> float:
 
 def _between(of_first: Matrix, of_other: Matrix) -> Matrix:
     """Return the covariance of two bins of one speckle whose f differ, with their mean correlations."""
-    sizes = [np.sqrt(np.maximum(np.diag(of), np.finfo(float).tiny)) for of in (of_first, of_other)]
-    correlation = sum(
-        of / np.outer(size, size) for of, size in zip((of_first, of_other), sizes, strict=True)
-    )
+    both = of_first, of_other
+    sizes = [np.sqrt(np.maximum(np.diag(noise), np.finfo(float).tiny)) for noise in both]
+    correlation = sum(noise / np.outer(size, size) for noise, size in zip(both, sizes, strict=True))
     return correlation / 2 * np.outer(*sizes)
 
 
@@ -185,8 +184,8 @@ class _Places(NamedTuple):
         gaps = np.diff(angles) * SAME_ANGLE_TOLERANCE
         last = turn - gaps.sum()
         around = len(angles) if len(angles) > 2 and last <= WRAPS * np.median(gaps) else 0
-        known = np.nan_to_num(np.round(phi / SAME_ANGLE_TOLERANCE), nan=-1.0)
-        number = np.where(known < 0, -1, np.searchsorted(angles, known))
+        angle_of_bin = np.nan_to_num(np.round(phi / SAME_ANGLE_TOLERANCE), nan=-1.0)
+        number = np.where(angle_of_bin < 0, -1, np.searchsorted(angles, angle_of_bin))
         places: dict[tuple[int, int, int], list[int]] = {}
         rings = ring_numbers(scan.q[used])
         for b, ring, angle in zip(used, rings.tolist(), number.tolist(), strict=True):

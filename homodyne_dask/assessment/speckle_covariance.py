@@ -201,15 +201,15 @@ def _traces_of_ages(
     W, both = a.W[:, :, first:], b.both[:, :, first:]
     right = (F[a.rows, b.rows] @ both.reshape(len(both), -1)).reshape(height, -1, n - first)
     traces = (W @ np.swapaxes(right, 1, 2)).sum(0)  # tr(Wᵀ F W' F) and tr(Wᵀ F W' D)
-    left = a.both[:, :cells, b.rows].transpose(1, 0, 2).reshape(cells, -1)
-    traces += left @ both[:, :, :height].transpose(2, 0, 1).reshape(left.shape[1], -1)
+    rows_of_a = a.both[:, :cells, b.rows].transpose(1, 0, 2).reshape(cells, -1)
+    traces += rows_of_a @ both[:, :, :height].transpose(2, 0, 1).reshape(rows_of_a.shape[1], -1)
     traces *= 4
     constant, counted = traces[:, : len(both[0]) // 2], traces[:, len(both[0]) // 2 :]
     if a is b:
         size = per_frame[a.rows, None, None]
         counted += 4 * ((a.both[:, :cells, first:] * size) @ np.swapaxes(W, 1, 2)).sum(0)
         turned = (W[:, :, :height] * size.T).transpose(1, 2, 0).reshape(cells, -1)
-        counted += 4 * turned @ left.T
+        counted += 4 * turned @ rows_of_a.T
     return constant, counted
 
 
@@ -290,9 +290,9 @@ def _opposite(
     ) * 1.0
     g = merge @ g @ merge.T / np.outer(merge.sum(1), merge.sum(1))
     both = (g[:, :, None] * g[:, None, :]).reshape(len(g), -1)  # g13 g14 for every 1 and (3, 4)
-    left = (merge[:, rows] @ fields @ merge.T) @ both
-    left = np.einsum("aix,ix->ax", left, both)
-    return left @ (merge @ others @ merge.T).reshape(len(others), -1).T
+    sums = (merge[:, rows] @ fields @ merge.T) @ both
+    sums = np.einsum("aix,ix->ax", sums, both)
+    return sums @ (merge @ others @ merge.T).reshape(len(others), -1).T
 
 
 def sum_over_stretches(noises: list[NoiseCovariance]) -> NoiseCovariance:
@@ -343,15 +343,15 @@ def left_by_fit(
 
 
 def likely_noise(
-    left: Float[np.ndarray, "k bin"], noise: NoiseCovariance, mean_counts: PerCounts
+    residuals: Float[np.ndarray, "k bin"], noise: NoiseCovariance, mean_counts: PerCounts
 ) -> list[NoiseFit]:
     """Return what `left_by_fit` says of P and μ by restricted maximum likelihood, not yet whitened."""
-    left, number = np.asfortranarray(left), len(mean_counts)
-    k, several = left.shape
+    residuals, number = np.asfortranarray(residuals), len(mean_counts)
+    k, several = residuals.shape
     square, likelihood = np.ones((number, several)), np.full((number, several), -np.inf)
     for n in _from_coarse_to_fine(likelihood):
         root = _root(noise.at(float(mean_counts[n])))
-        white, _ = dtrtrs(root, left, lower=1)
+        white, _ = dtrtrs(root, residuals, lower=1)
         square[n] = (white**2).sum(0)
         likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
     weight = np.exp(likelihood - likelihood.max(0))
@@ -362,10 +362,10 @@ def likely_noise(
     ]
 
 
-def whitened(left: Float[np.ndarray, " k"], noise: NoiseCovariance, fit: NoiseFit) -> NoiseFit:
+def whitened(residuals: Float[np.ndarray, " k"], noise: NoiseCovariance, fit: NoiseFit) -> NoiseFit:
     """Return the fit of a bin with its whitened residuals."""
     values, vectors = np.linalg.eigh(noise.at(float(fit.mean_counts[fit.likeliest])))
-    white = (vectors.T @ left / np.sqrt(values))[::-1]
+    white = (vectors.T @ residuals / np.sqrt(values))[::-1]
     return fit._replace(whitened=white * np.sqrt(len(white) / (white @ white)))
 
 

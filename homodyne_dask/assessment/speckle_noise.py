@@ -386,8 +386,8 @@ def _alike_rings(
     some = max(AT_ONCE // max(len(points.i) * (1 + len(point.units)), 1), 1)
     for start in range(0, len(q), some):
         rings = q[start : start + some]
-        of_rings = zip(*fine_averages(point, rings, np.zeros(len(rings)), averaged), strict=True)
-        for n, (f, slopes) in enumerate(of_rings, start):
+        fine = map(np.nan_to_num, fine_averages(point, rings, np.zeros(len(rings)), averaged))
+        for n, (f, slopes) in enumerate(zip(*fine, strict=True), start):
             if first is not None and follows[n] and _alike(f, slopes, *first):
                 number[n] = number[n - 1]
             else:
@@ -407,12 +407,12 @@ def fine_averages(
     point: FittedPoint, q: PerBin, phi: PerBin, averaged: AveragedCells
 ) -> tuple[Float[np.ndarray, "bin fine"], Float[np.ndarray, "bin m fine"]]:
     """Return the means over the finest cells of f and of its derivatives by the scaled parameters that moved;
-    0 where a cell has no pair."""
+    NaN where a cell has no pair."""
     points, number, time = averaged.points_of(0), len(averaged.intervals), point.time
     frames = np.arange(len(time))
     times = np.interp(points.i, frames, time), np.interp(points.j, frames, time)
     f, slopes = (points.mean(values, number) for values in point.f_and_slopes(q, phi, *times))
-    return np.nan_to_num(f), np.nan_to_num(slopes)
+    return f, slopes
 
 
 def _data_of_bins(
@@ -527,8 +527,8 @@ def _of_pairs(
 ) -> tuple[ModelNoise, PerCounts]:
     """Return the noise, with that of sums over all pairs where a frozen part needs it, and the least pixels.
 
-    inverse: of the weights of the first bin, over which those of this one are `factor`; None where no noise of
-    pairs was wanted.
+    inverse: of the weights of the first bin, those of this one over `factor`; None where no sums over pairs
+    are wanted.
     """
     least = np.zeros(len(expected.mean_counts))
     if inverse is None:
@@ -553,7 +553,7 @@ def _cells_of_group(
         return [of_first, *(of_first._replace(c2=mean) for mean in c2)]
     rings, ring = np.unique(q[1:], return_inverse=True)
     fine = fine_averages(point, rings, np.zeros(len(rings)), group[0].averaged)
-    f, slopes = (values @ share.T for values in fine)
+    f, slopes = (np.nan_to_num(values) @ share.T for values in fine)
     of_others = zip(c2, ring, strict=True)
     return [
         of_first,
@@ -651,12 +651,8 @@ def _least_pixels(
 
 
 def bin_averages(averaged: AveragedCells, model: BinModel) -> Averages:
-    points, number = averaged.points_of(0), len(averaged.intervals)
-    f, slopes = (
-        points.mean(values, number)
-        for values in model.f_and_slopes(model.time(points.i), model.time(points.j))
-    )
-    pairs, place = averaged.pairs[0], np.arange(number)
+    [f], [slopes] = fine_averages(model.fitted, model.q, model.phi, averaged)
+    pairs, place = averaged.pairs[0], np.arange(len(f))
     averages = Averages(averaged.intervals, averaged.c2[0], pairs, f, slopes, place, pairs)
     return averages.of_cells((pairs > 0) & np.isfinite(f))
 

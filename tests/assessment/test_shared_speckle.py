@@ -126,8 +126,8 @@ def test_the_last_sector_of_a_full_turn_is_a_neighbour_of_the_first():
     around = places([0.01] * 6, 60.0 * np.arange(6))
     assert around.pairs("sectors", 1) == [(0, 1), (0, 5), (1, 2), (2, 3), (3, 4), (4, 5)]
     assert around.pairs("sectors", 3) == [(0, 3), (1, 4), (2, 5)]
-    part = places([0.01] * 6, 20.0 * np.arange(6))
-    assert part.pairs("sectors", 1) == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+    sectors = places([0.01] * 6, 20.0 * np.arange(6))
+    assert sectors.pairs("sectors", 1) == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
 
 
 def test_opposite_sectors_have_the_same_neighbours():

@@ -42,9 +42,9 @@ def score_fields(photons: Photons) -> np.ndarray:
     upper = np.triu_indices(photons.frames, 1)
     Z = np.stack([np.ones_like(f)[upper], f[upper]], axis=1)
     slope = (-lag * f)[upper]
-    left = np.zeros_like(f)
-    left[upper] = slope - Z @ np.linalg.lstsq(Z, slope, rcond=None)[0]
-    fields = np.stack([np.ones_like(f), f, -lag * f, left])
+    rest_of_slope = np.zeros_like(f)
+    rest_of_slope[upper] = slope - Z @ np.linalg.lstsq(Z, slope, rcond=None)[0]
+    fields = np.stack([np.ones_like(f), f, -lag * f, rest_of_slope])
     return np.triu(fields / np.abs(fields).max((1, 2), keepdims=True), 1)
 
 
@@ -73,16 +73,16 @@ def test_the_closed_form_is_the_covariance_of_simulated_pixels(photons):
     closed = field_noise(record_of(photons), fields).at(photons.mean)
     pixels = 600_000 if photons.modes == 2 else 200_000  # the fewer modes, the more skewed the sums
     sums = simulated_sums(photons, fields, pixels)
-    found, open_part = np.cov(sums.T), np.sqrt((kurtosis(sums) + 2).max() / len(sums))
+    covariance, open_part = np.cov(sums.T), np.sqrt((kurtosis(sums) + 2).max() / len(sums))
     assert open_part < 0.025
-    size = np.sqrt(np.outer(np.diag(found), np.diag(found)))
-    np.testing.assert_allclose(closed / size, found / size, atol=0.03 + 4 * open_part)
+    size = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
+    np.testing.assert_allclose(closed / size, covariance / size, atol=0.03 + 4 * open_part)
 
 
 def fit_noise(residual, columns, noise, mean_counts=MEAN_COUNTS):
-    left, noise = left_by_fit(residual.reshape(len(columns), -1), columns, noise)
-    each = zip(left.T, likely_noise(left, noise, mean_counts), strict=True)
-    fits = [whitened(of_bin, noise, fit) for of_bin, fit in each]
+    residuals, noise = left_by_fit(residual.reshape(len(columns), -1), columns, noise)
+    both = zip(residuals.T, likely_noise(residuals, noise, mean_counts), strict=True)
+    fits = [whitened(of_bin, noise, fit) for of_bin, fit in both]
     return fits[0] if residual.ndim == 1 else fits
 
 
@@ -90,7 +90,7 @@ def cells_of(frames: int) -> CellPairs:
     block, edges = np.arange(frames), [1, 2, 4, 8, 16, 32]
     first = np.array([0, frames // 8, frames // 3])
     start, end = (
-        np.minimum(block + np.array(of)[:, None], frames) for of in (edges[:-1], edges[1:])
+        np.minimum(block + np.array(sides)[:, None], frames) for sides in (edges[:-1], edges[1:])
     )
     number = np.arange(len(first) * len(start)).reshape(len(first), -1)
     return CellPairs(first, frames, start, end, number)
@@ -145,17 +145,17 @@ def test_blocks_of_frames_have_the_noise_of_their_frames():
     fields += np.array([1.0, 1.0, 0.0, 0.0])[:, None, None] * np.eye(30)  # pairs inside a block
     merged = field_noise(blocks, fields)
     for mean in (0.2, 2.0, 20.0):
-        one, other = np.diag(fine.at(mean)), np.diag(merged.at(mean))
-        np.testing.assert_allclose(other[:2] / one[:2], 1, atol=0.05)
+        of_frames, of_blocks = np.diag(fine.at(mean)), np.diag(merged.at(mean))
+        np.testing.assert_allclose(of_blocks[:2] / of_frames[:2], 1, atol=0.05)
 
 
 @settings(max_examples=50, deadline=None)
 @given(f=st.floats(0.0, 1.0), contrast=st.floats(0.01, 1.0), mean=st.floats(0.01, 100.0))
 def test_the_variance_of_pairs_is_that_of_counted_photons(f, contrast, mean):
     expected = (1 / mean + contrast) ** 2 * excess(f, contrast, mean)
-    found = pair_variance(contrast, np.array([1.0, f, f * f])).at(mean)[0, 0]
+    variance = pair_variance(contrast, np.array([1.0, f, f * f])).at(mean)[0, 0]
     cubes = 2 * contrast**3 * f * f * (f - 2 / 3)  # f³ counts as two thirds of f²
-    np.testing.assert_allclose(found + cubes, expected, rtol=1e-9)
+    np.testing.assert_allclose(variance + cubes, expected, rtol=1e-9)
 
 
 def test_pixels_and_counts_are_found_from_residuals_of_their_noise():
@@ -181,10 +181,10 @@ def test_counts_that_are_known_leave_the_pixels_to_be_found():
     noise = cell_noise(record_of(photons), cells_of(80))
     rng, columns = np.random.default_rng(1), np.ones((15, 1))
     residual = rng.multivariate_normal(np.zeros(15), noise.at(2.0) / 400, method="cholesky")
-    known = fit_noise(residual, columns, noise, np.array([2.0]))
-    assert known.weight.tolist() == [1.0]
-    assert 150 < known.pixels[0] < 1100
-    assert known.log_likelihood <= fit_noise(residual, columns, noise).log_likelihood + 0.2
+    fit = fit_noise(residual, columns, noise, np.array([2.0]))
+    assert fit.weight.tolist() == [1.0]
+    assert 150 < fit.pixels[0] < 1100
+    assert fit.log_likelihood <= fit_noise(residual, columns, noise).log_likelihood + 0.2
 
 
 def test_bins_that_repeat_each_other_have_the_noise_that_each_has_alone():
@@ -205,8 +205,8 @@ def test_bins_that_repeat_each_other_have_the_noise_that_each_has_alone():
 
 def test_a_root_that_is_no_correlation_is_replaced_by_the_nearest():
     g = Photons(FAST, 20).g(0)
-    same, distance = nearest_correlation(g)
-    np.testing.assert_allclose(same, g, atol=1e-12)
+    nearest, distance = nearest_correlation(g)
+    np.testing.assert_allclose(nearest, g, atol=1e-12)
     assert distance < 1e-12
     lag = np.abs(np.subtract.outer(np.arange(20), np.arange(20)))
     beats = np.abs(np.cos(0.7 * lag)) * np.exp(-0.05 * lag)
