@@ -227,11 +227,12 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         bins[b] = CellsOfBin(noise, members, weight, numbers, eliminated, columns, correlated)
     shared = speckle.shared.with_clusters(_clusters_of_pooled(request, pooled))
 
-    def between(a: int, b: int, share: float) -> Matrix:
-        return shared_cells(pooled[a][0], pooled[b][0], share)
+    def between(a: int, b: int) -> Matrix:
+        return shared_cells(pooled[a][0], pooled[b][0])
 
     of_pairs, of_weighted = (
-        fit.covariance(shared.added(fit.maps, between))[of_theta, of_theta] for fit in fits
+        fit.covariance(shared.added(fit.maps, between).covariance)[of_theta, of_theta]
+        for fit in fits
     )
     smoothed = {}
     if smoothness := request.search.smoothness:

@@ -15,13 +15,13 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.special import ndtr
 
 from homodyne_dask.assessment.cell_residuals import shares_with
 from homodyne_dask.assessment.speckle_covariance import likely_covariance, regular
 from homodyne_dask.assessment.speckle_noise import FEWEST_CELLS, BinNoise
-from homodyne_dask.solver.array_shapes import BinNumbers, Matrix, Vector
+from homodyne_dask.solver.array_shapes import BinNumbers, Matrix, PerBin, Vector
 from homodyne_dask.store.rings_and_clusters import SAME_ANGLE_TOLERANCE, ring_numbers
 from homodyne_dask.store.scan import Scan
 
@@ -36,6 +36,8 @@ MOST_PAIRS = 60
 """Pairs at one distance from which a share is estimated."""
 DECAYED = 1e-6
 """f below which its logarithm is that of this."""
+MOST_JITTER = 5.0
+"""Degrees by which bins at one angle may differ, at most."""
 WRAPS = 1.5
 """Times the usual gap between sectors, up to which the last is a neighbour of the first."""
 
@@ -90,56 +92,63 @@ class SharedSpeckle:
             return len(bins) / len(members)
         return float(np.mean(list(self.counts(bins).values())))
 
-    def added(
-        self, maps: Mapping[int, Float[np.ndarray, "n k"]], between: "Between"
-    ) -> Float[np.ndarray, "n n"]:
-        """Return the covariance that shared speckle adds; maps: of what has that `between` two bins."""
+    def added(self, maps: Mapping[int, Float[np.ndarray, "n k"]], between: "Between") -> "Added":
+        """Return what shared speckle adds; maps: of what has that covariance `between` two bins."""
         n = len(next(iter(maps.values())))
-        total = np.zeros((n, n))
+        total, variances = np.zeros((n, n)), dict[tuple[int, int], Vector]()
         for a, b, share in self.pairs(maps):
-            covariance = maps[a] @ between(a, b, share) @ maps[b].T
-            total += covariance + covariance.T
-        return total
+            product = share * (maps[a] @ between(a, b) @ maps[b].T)
+            total += product + product.T
+            variances[a, b] = np.diag(product)
+        return Added(total, variances, {(a, b): share for a, b, share in self.pairs(maps)})
 
 
-Between = Callable[[int, int, float], Matrix]
-"""The covariance of two bins, given the part of their speckle that they share."""
+Between = Callable[[int, int], Matrix]
+"""The covariance of two bins that see the same speckle."""
 
 
-def shared_cells(first: BinNoise, other: BinNoise, share: float) -> Float[np.ndarray, "cell other"]:
-    """Return the covariance of the means over cells of two bins that share speckle."""
+class Added(NamedTuple):
+    covariance: Float[np.ndarray, "n n"]
+    variances: dict[tuple[int, int], Vector]
+    """Half of what each pair of bins adds to the variances."""
+    shares: dict[tuple[int, int], float]
+
+
+def shared_cells(first: BinNoise, other: BinNoise) -> Float[np.ndarray, "cell other"]:
+    """Return the covariance of the means over cells of two bins that see the same speckle."""
     place = {cell: n for n, cell in enumerate(first.cells.intervals)}
     common = [(n, place[cell]) for n, cell in enumerate(other.cells.intervals) if cell in place]
     columns, rows = np.array(common, int).reshape(-1, 2).T
-    shared = np.zeros((len(place), len(other.cells.intervals)))
-    if share == 1:
-        shared[:, columns] = first.of_cells.constant[:, rows]
-    else:
-        of_first, of_other = first.of_cells.constant, other.of_cells.constant
-        common_cells = np.ix_(rows, rows), np.ix_(columns, columns)
-        between = _between(of_first[common_cells[0]], of_other[common_cells[1]])
-        shared[np.ix_(rows, columns)] = share * between
-    return shared * shared_size(first, other)
+    of_first, of_other = first.of_cells.constant, other.of_cells.constant
+    correlation = _correlation(of_first)[:, rows]
+    correlation[rows] = (correlation[rows] + _correlation(of_other)[np.ix_(columns, columns)]) / 2
+    shared = np.zeros((len(of_first), len(of_other)))
+    shared[:, columns] = correlation * np.outer(_deviation(of_first), _deviation(of_other)[columns])
+    return shared * _size(first, other)
 
 
-def shared_fields(first: BinNoise, other: BinNoise, share: float) -> Matrix:
-    """Return the covariance of the sums over pairs of two bins that share speckle."""
+def shared_fields(first: BinNoise, other: BinNoise) -> Matrix:
+    """Return the covariance of the sums over pairs of two bins that see the same speckle."""
     of_first, of_other = first.of_fields.constant, other.of_fields.constant
-    between = of_first if share == 1 else share * _between(of_first, of_other)
-    return between * shared_size(first, other)
+    correlation = (_correlation(of_first) + _correlation(of_other)) / 2
+    sizes = np.outer(_deviation(of_first), _deviation(of_other))
+    return correlation * sizes * _size(first, other)
 
 
-def shared_size(first: BinNoise, other: BinNoise) -> float:
-    """Return the size of the noise that both have: 1/P of more pixels."""
-    return float(min(fit.weight @ (1 / fit.pixels) for fit in (first.fit, other.fit)))
+def _size(first: BinNoise, other: BinNoise) -> float:
+    """Return the size of the noise that both have: 1/P of more pixels, in units of their contrasts."""
+    ratios = first.contrast_ratio, other.contrast_ratio
+    each = zip((first.fit, other.fit), ratios, strict=True)
+    least = min(float(fit.weight @ (1 / fit.pixels)) / ratio**2 for fit, ratio in each)
+    return ratios[0] * ratios[1] * least
 
 
-def _between(of_first: Matrix, of_other: Matrix) -> Matrix:
-    """Return the covariance of two bins of one speckle whose f differ, with their mean correlations."""
-    both = of_first, of_other
-    sizes = [np.sqrt(np.maximum(np.diag(noise), np.finfo(float).tiny)) for noise in both]
-    correlation = sum(noise / np.outer(size, size) for noise, size in zip(both, sizes, strict=True))
-    return correlation / 2 * np.outer(*sizes)
+def _deviation(covariance: Matrix) -> Vector:
+    return np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))
+
+
+def _correlation(covariance: Matrix) -> Matrix:
+    return covariance / np.outer(_deviation(covariance), _deviation(covariance))
 
 
 def shared_speckle(scan: Scan, clusters: BinNumbers, bins: Mapping[int, BinNoise]) -> SharedSpeckle:
@@ -152,7 +161,7 @@ def shared_speckle(scan: Scan, clusters: BinNumbers, bins: Mapping[int, BinNoise
         for share in _shares(axis, partial(places.pairs, axis), bins, whitened_of)
     )
     neighbours: dict[int, dict[int, float]] = {}
-    sizes = {(share.axis, share.distance): share.size for share in shares}
+    sizes = _possible(shares)
     reach = {axis: sum(share.axis == axis for share in shares) for axis in ("rings", "sectors")}
     for along, around in product(
         range(reach["rings"] + 1), range(-reach["sectors"], reach["sectors"] + 1)
@@ -164,6 +173,18 @@ def shared_speckle(scan: Scan, clusters: BinNumbers, bins: Mapping[int, BinNoise
             neighbours.setdefault(a, {})[b] = share
             neighbours.setdefault(b, {})[a] = share
     return SharedSpeckle(clusters, neighbours, shares)
+
+
+def _possible(shares: Iterable[Share]) -> dict[tuple[str, int], float]:
+    """Return the shares by axis and distance, all smaller where no speckle could have them: where a sum of
+    bins with some weights would have a negative variance."""
+    sizes, waves = {}, np.linspace(0, np.pi, 181)
+    for axis in {share.axis for share in shares}:
+        of_axis = [share for share in shares if share.axis == axis]
+        spectrum = sum(2 * share.size * np.cos(share.distance * waves) for share in of_axis)
+        most = 1 / max(-float(np.min(spectrum)), 1.0)
+        sizes |= {(axis, share.distance): most * share.size for share in of_axis}
+    return sizes
 
 
 class _Places(NamedTuple):
@@ -178,23 +199,24 @@ class _Places(NamedTuple):
     def of(cls, scan: Scan, clusters: BinNumbers, used: list[int]) -> "_Places":
         whole = len(np.unique(clusters[used])) == len(used)
         turn = 360.0 if whole else 180.0  # opposite sectors see the same speckle
-        phi = np.mod(scan.phi[used], turn)
-        phi = np.where(turn - phi < SAME_ANGLE_TOLERANCE, 0.0, phi)
-        angles = np.unique(np.round(phi[np.isfinite(phi)] / SAME_ANGLE_TOLERANCE))
-        gaps = np.diff(angles) * SAME_ANGLE_TOLERANCE
+        rings = ring_numbers(scan.q[used])
+        number, angles = _angles(scan.phi[used], rings, turn)
+        gaps = np.diff(angles)
         last = turn - gaps.sum()
         around = len(angles) if len(angles) > 2 and last <= WRAPS * np.median(gaps) else 0
-        angle_of_bin = np.nan_to_num(np.round(phi / SAME_ANGLE_TOLERANCE), nan=-1.0)
-        number = np.where(angle_of_bin < 0, -1, np.searchsorted(angles, angle_of_bin))
         places: dict[tuple[int, int, int], list[int]] = {}
-        rings = ring_numbers(scan.q[used])
         for b, ring, angle in zip(used, rings.tolist(), number.tolist(), strict=True):
             places.setdefault((int(scan.scan_number[b]), ring, angle), []).append(b)
         return cls(places, around, clusters)
 
     def pairs(self, axis: str, distance: int) -> list[tuple[int, int]]:
-        """Return next neighbours at distance 1, and others, along the rings or around one."""
-        return self.pairs_apart(*((distance, 0) if axis == "rings" else (0, distance)))
+        """Return a pair of bins for each pair of speckle patterns that are so far apart on the axis."""
+        along, around = (distance, 0) if axis == "rings" else (0, distance)
+        of_clusters = {
+            frozenset((int(self.clusters[a]), int(self.clusters[b]))): (a, b)
+            for a, b in reversed(self.pairs_apart(along, around))
+        }
+        return sorted(of_clusters.values())
 
     def pairs_apart(self, along: int, around: int) -> list[tuple[int, int]]:
         if self.around and abs(around) > self.around // 2:
@@ -226,6 +248,25 @@ class _Estimate(NamedTuple):
     def p(self) -> float:
         """The probability of so large a share if there is none."""
         return float(ndtr(-self.score / self.information**0.5))
+
+
+def _angles(
+    phi: PerBin, rings: Int[np.ndarray, " bin"], turn: float
+) -> tuple[Int[np.ndarray, " bin"], Float[np.ndarray, " angle"]]:
+    """Return the number of the angle of each bin, -1 where it is unknown, and the angles in ascending order.
+
+    turn: degrees after which angles are the same. Angles of rings may differ by a part of their spacing.
+    """
+    known = np.flatnonzero(np.isfinite(phi))
+    spacings = [np.diff(np.sort(np.mod(phi[known][rings[known] == n], 360))) for n in set(rings)]
+    spacing = np.concatenate([*spacings, [2 * MOST_JITTER]])
+    width = spacing[spacing > SAME_ANGLE_TOLERANCE].min() / 2
+    angle = np.mod(phi[known], turn)
+    angle = np.where(turn - angle < width / 2, angle - turn, angle)
+    order, number = np.argsort(angle), np.full(len(phi), -1)
+    begins = np.diff(angle[order], prepend=-np.inf) > width
+    number[known[order]] = np.cumsum(begins) - 1
+    return number, angle[order][begins]
 
 
 def _shares(
@@ -270,8 +311,7 @@ def _estimate(
     for a, b in (pairs[n] for n in chosen):
         of_first, of_other = whitened_of(a), whitened_of(b)
         if of_first is not None and of_other is not None:
-            whole = shared_cells(bins[a], bins[b], np.nextafter(1.0, 0.0))
-            between = of_first.to @ whole @ of_other.to.T
+            between = of_first.to @ shared_cells(bins[a], bins[b]) @ of_other.to.T
             score += float(of_first.residual @ between @ of_other.residual)
             information += float((between**2).sum())
     return _Estimate(score, information) if information else None

@@ -30,6 +30,7 @@ from scipy.special import chdtrc, chdtri, kolmogorov, ndtr, stdtr
 from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.shared_speckle import (
+    Added,
     SharedSpeckle,
     shared_cells,
     shared_fields,
@@ -371,13 +372,14 @@ def weighted_errors(
         slopes = np.zeros((len(noise.residual), len(joint.size)))
         slopes[:, : joint.moved] = reduced.contrast[b] * noise.cells.slopes.T
         slopes += np.stack([np.ones(len(slopes)), noise.cells.f], axis=1) @ joint.follow[b]
+        slopes *= joint.size / at_end.size  # by the parameters in the units of the end
         to = at_end.inverse @ slopes.T @ noise.inverse
         covariance = likely_covariance(noise.of_cells, noise.fit)
         _, relative = log_variances(noise.of_cells, to, noise.fit)
         summands[b] = _Propagated(to, covariance, variances(covariance, to), relative)
     maps = {b: summand.map for b, summand in summands.items()}
-    added = shared.added(maps, lambda a, b, share: shared_cells(bins[a], bins[b], share))
-    total, freedom = at_end.inverse + added, _freedom(summands)
+    added = shared.added(maps, lambda a, b: shared_cells(bins[a], bins[b]))
+    total, freedom = at_end.inverse + added.covariance, _freedom(summands, added)
     alone = np.zeros(len(reduced.count)) if at_end.linear else own_errors(reduced)[:, 0]
     weights = weights_of_offsets(reduced, np.hypot(at_end.of_scaling(total)[:, 0], alone))
     follow = weights @ at_end.follow[:, 0]
@@ -417,11 +419,18 @@ class _Propagated(NamedTuple):
     """The variance of that logarithm."""
 
 
-def _freedom(summands: dict[int, _Propagated], shared: Vector | float = 0.0) -> Vector:
-    """Return the degrees of freedom of sums over bins; shared: variances that bins of one speckle add."""
-    size = np.sum([summand.size for summand in summands.values()], axis=0) + shared
-    spread = np.sum([summand.size**2 * summand.relative for summand in summands.values()], axis=0)
-    return 2 * size**2 / np.maximum(spread, np.finfo(float).tiny)
+def _freedom(summands: dict[int, _Propagated], added: Added) -> Vector:
+    """Return the degrees of freedom of sums over bins, of which those of one speckle are estimated as one."""
+    sizes = {b: summand.size.copy() for b, summand in summands.items()}
+    for pair, half in added.variances.items():
+        for b in pair:
+            sizes[b] += half
+    deviations = {b: sizes[b] * np.sqrt(summand.relative) for b, summand in summands.items()}
+    spread = np.sum([deviation**2 for deviation in deviations.values()], axis=0)
+    for (a, b), share in added.shares.items():
+        spread += 2 * share**2 * deviations[a] * deviations[b]
+    total = np.sum(list(sizes.values()), axis=0)
+    return 2 * total**2 / np.maximum(spread, np.finfo(float).tiny)
 
 
 class _NoiseOfFit(NamedTuple):
@@ -466,9 +475,9 @@ class _NoiseOfFit(NamedTuple):
             {b: self._of_bin(b, efficiency * to @ scores) for b, scores in maps.items()}
             for to in (joint.inverse, joint.to_axes)
         )
-        freedom = _freedom(summands, np.diag(self._shared(summands)))
+        freedom = _freedom(summands, self._shared(summands))
         # along the axes: of a combination of strongly correlated parameters theirs leave only rounding
-        shared = self._shared(along)
+        shared = self._shared(along).covariance
         # as one product: hundreds of scans have as many parameters, and thousands of bins
         noises = np.concatenate(
             [summand.map @ summand.covariance for summand in along.values()], axis=1
@@ -502,9 +511,9 @@ class _NoiseOfFit(NamedTuple):
         log_size, relative = log_variances(fields, to, fit)
         return _Propagated(to, likely_covariance(fields, fit), np.exp(log_size), relative)
 
-    def _shared(self, summands: dict[int, _Propagated]) -> Matrix:
+    def _shared(self, summands: dict[int, _Propagated]) -> Added:
         maps, bins = {b: summand.map for b, summand in summands.items()}, self.bins
-        return self.shared.added(maps, lambda a, b, share: shared_fields(bins[a], bins[b], share))
+        return self.shared.added(maps, lambda a, b: shared_fields(bins[a], bins[b]))
 
     def _mean_offset(
         self, summands: dict[int, _Propagated], scaling: LinearParams
@@ -518,8 +527,9 @@ class _NoiseOfFit(NamedTuple):
             if weights[b] and not joint.linear:
                 row[:2] += weights[b] * reduced.inverse[b, 0]
             of_offset[b] = self._of_bin(b, row[None])
-        shared = np.diag(self._shared(of_offset))
-        variance = np.sum([summand.size for summand in of_offset.values()], axis=0) + shared
+        shared = self._shared(of_offset)
+        variance = np.sum([summand.size for summand in of_offset.values()], axis=0)
+        variance = variance + np.diag(shared.covariance)
         of_priors = float(follow @ joint.caused_by(joint.prior.scores) @ follow)
         freedom = float(_freedom(of_offset, shared)[0])
         return offset_deviation(reduced, weights, float(variance[0]) + of_priors, freedom)

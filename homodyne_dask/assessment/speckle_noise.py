@@ -43,8 +43,12 @@ from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.store.scan import Scan, q_or_one
 
-AGES = 12
-"""Intervals of age: what lasts for a tenth of a record shows in them."""
+AGES, AGES_OF_MANY = 20, 12
+"""Intervals of age, and those of more than MOST_WITH_ALL_AGES bins, whose means show less: what begins inside
+an interval is seen half as well."""
+MOST_WITH_ALL_AGES = 30
+FEWEST_PAIRS = 4
+"""Of a cell. Fewer than MIN_PAIRS are at the ends of a record, where an age has few lags."""
 FEW_BINS, MANY_BINS = 2, 7
 OF_FEW, OF_SOME, OF_MANY = (8, 80, 400), (5, 60, 400), (3, 50, 160)
 """Blocks per decay and of a record, at least and at most, of up to FEW_BINS bins, up to MANY_BINS and more: P
@@ -85,7 +89,10 @@ FEWEST_CELLS = 6
 
 def grid_of_errors(bins: int) -> CellGrid:
     some = OF_SOME if bins <= MANY_BINS else OF_MANY
-    return CellGrid(AGES, MIN_PAIRS, *(OF_FEW if bins <= FEW_BINS else some))
+    blocks = OF_FEW if bins <= FEW_BINS else some
+    if bins > MOST_WITH_ALL_AGES:
+        return CellGrid(AGES_OF_MANY, MIN_PAIRS, *blocks)
+    return CellGrid(AGES, FEWEST_PAIRS, *blocks)
 
 
 class Averages(NamedTuple):

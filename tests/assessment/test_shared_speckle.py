@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.assessment.shared_speckle import SharedSpeckle, _Places
+from homodyne_dask.assessment.shared_speckle import (
+    Share,
+    SharedSpeckle,
+    _Places,
+    _possible,
+)
 
 FRAMES, PIXELS, MODES, COUNTS, DIFFUSION, DT = 100, 300, 4, 5.0, 8e3, 0.1
 TRUTH = 2 * DIFFUSION
@@ -107,7 +112,7 @@ def test_what_is_shared_is_added_once_for_each_pair():
     maps = {b: rng.normal(size=(2, 3)) for b in range(n)}
     between = rng.normal(size=(3, 3))
     between += between.T
-    added = shared.added(maps, lambda a, b, share: share * between)
+    added = shared.added(maps, lambda a, b: between).covariance
     expected = sum(
         shares[a, b] * maps[a] @ between @ maps[b].T for a in range(n) for b in range(n) if a != b
     )
@@ -132,7 +137,46 @@ def test_the_last_sector_of_a_full_turn_is_a_neighbour_of_the_first():
 
 def test_opposite_sectors_have_the_same_neighbours():
     opposite = places([0.01] * 4, [0.0, 90.0, 180.0, 270.0], clusters=[0, 1, 0, 1])
-    assert opposite.pairs("sectors", 1) == [(0, 1), (0, 3), (1, 2), (2, 3)]
+    assert opposite.pairs_apart(0, 1) == [(0, 1), (0, 3), (1, 2), (2, 3)]
+    assert opposite.pairs("sectors", 1) == [(0, 1)]  # of two patterns: more pairs tell nothing more
+
+
+def test_angles_that_are_means_of_pixels_differ_a_little_from_ring_to_ring():
+    rng, phi = np.random.default_rng(0), np.tile(20.0 * np.arange(18), 2)
+    exact = places(np.repeat([0.01, 0.02], 18), phi)
+    near = places(np.repeat([0.01, 0.02], 18), phi + rng.normal(0, 0.1, 36))
+    for axis in ("rings", "sectors"):
+        assert near.pairs(axis, 1) == exact.pairs(axis, 1)
+
+
+def test_shares_are_no_larger_than_speckle_can_have():
+    alternating = _possible([Share("rings", 1, 0.8, 0.0)])
+    assert alternating == {("rings", 1): 0.5}
+    falling = [Share("rings", n, 0.9**n, 0.0) for n in range(1, 4)]
+    sizes = _possible(falling)
+    matrix = np.eye(200)
+    for n in range(1, 4):
+        matrix += sizes["rings", n] * (np.eye(200, k=n) + np.eye(200, k=-n))
+    assert np.linalg.eigvalsh(matrix).min() > -1e-3
+
+
+@pytest.mark.parametrize("weighting", ["pairs", "speckle"])
+def test_two_bins_of_one_speckle_tell_as_much_as_one_of_them(tmp_path, weighting):
+    """The same counts twice, 180° apart; σ of the second is twice as large: its weight is a sixteenth."""
+    (counts,) = counts_of(0, [0.01])
+    mean = counts.mean(1)
+    c2 = np.array([counts @ counts.T / PIXELS / np.outer(mean, mean)] * 2)
+    results = []
+    for name, sigma in (("one", [0.02]), ("first", [0.02, 0.04]), ("second", [0.04, 0.02])):
+        bins = len(sigma)
+        path, phi = tmp_path / name, np.array([0.0, 180.0])[:bins]
+        hd.ingest(c2[:bins], path, q=0.01, phi=phi, dt=DT, sigma=np.array(sigma))
+        results.append(hd.fit(path, "brownian", weighting=weighting).parameters)
+    one, *twice = results
+    for parameters in twice:
+        for name in ("value", "stderr", "dof"):
+            # opposite sectors would count other photons: this part of the noise is taken for independent
+            np.testing.assert_allclose(parameters[name][0], one[name][0], rtol=0.12)
 
 
 def test_rings_are_neighbours_at_one_angle_and_whole_rings_by_q():

@@ -140,7 +140,8 @@ class GlobalEnd:
                 columns_of_bin[scan.bins[b]] = columns, size
             for b, shares in noise.shared.neighbours.items():
                 neighbours[scan.bins[b]] = {scan.bins[a]: share for a, share in shares.items()}
-        shared = SharedSpeckle(self.request.together.clusters, neighbours)
+        shares = tuple(share for noise in certain for share in noise.shared.shares)
+        shared = SharedSpeckle(self.request.together.clusters, neighbours, shares)
         return errors_of_scans(joint, noise_of_bin, columns_of_bin, shared)
 
     def _signal(self, noise_of: Callable[[int], SpeckleErrors | None]) -> Signal | None:
