@@ -130,10 +130,7 @@ def errors_of_pass(request: Request, state: lm.State) -> Theta:
 
 
 def _noise_and_signal(
-    end: FitEnd,
-    passes: Sweep,
-    weights: "SpeckleWeighting | None",
-    doing: Callable[[str], None],
+    end: FitEnd, passes: Sweep, weights: "SpeckleWeighting | None", doing: Callable[[str], None]
 ) -> tuple[SpeckleErrors | None, Signal | None]:
     """Return the noise, and the test for a decay, which is made where the noise does not show one.
 
@@ -151,10 +148,7 @@ def _noise_and_signal(
 
 
 def _noise(
-    end: FitEnd,
-    passes: Sweep,
-    weights: "SpeckleWeighting | None",
-    doing: Callable[[str], None],
+    end: FitEnd, passes: Sweep, weights: "SpeckleWeighting | None", doing: Callable[[str], None]
 ) -> SpeckleErrors | None:
     if weights is not None:
         return weights.errors(end)

@@ -130,7 +130,7 @@ class AssessedFit(FitEnd):
 
     @cached_property
     def of_constant(self) -> Which:
-        """The parameters of those: nothing else is said of them."""
+        """The parameters of constant rates, which no other finding names."""
         return np.isin(self.names, [name for rate in self.constant for name in RATES[rate]])
 
     @property

@@ -23,14 +23,14 @@ from homodyne_dask.sweep.sweep import Sweep
 NODES = 5
 """Frames, not necessarily whole, that stand for an interval along age and along lag."""
 FEWEST_AGES = 8
-"""Stored intervals of age inside the selected frames, with fewer of which others are averaged over."""
+"""With fewer stored intervals of age inside the selected frames, c2 is averaged over other cells."""
 LEAST_COVERED, LEAST_OF_PAIRS = 0.98, 0.5
-"""Part of the selected pairs, a mean over intervals of lag, in the stored cells of a weighted fit, and of one
-of all pairs without some frames; with less others are averaged over."""
+"""Stored cells are used where they hold more than this part of the selected pairs, on average over intervals
+of lag: in a weighted fit, and in a fit of all pairs without some frames."""
 LEAST_KNOWN = 0.999
-"""Part of the pairs of an interval of lag that is known in each bin, with less of which pairs are read."""
+"""Pairs are read where a bin knows less than this part of the pairs of an interval of lag."""
 MAX_RUNS = 200
-"""Pairs of runs of used frames in a cell, with more of which it is not used."""
+"""A cell that more pairs of runs of used frames have a part in is not used."""
 
 
 class Interval(NamedTuple):
@@ -258,10 +258,11 @@ def _cells_of_pass(sweep: Sweep, edges: AgeAndLagEdges, min_lag: int) -> Average
     some = (pairs > 0).any(0)
     some &= np.array([cell.shortest >= min_lag and cell.end > 1 for cell in cells])
     pairs_of_halves, moments = np.where(some[cell], sums.pairs, 0), sums.moments[..., 1:]
+    alike = all((array == array[0]).all() for array in (pairs_of_halves, moments))
     place = (np.cumsum(some) - 1)[cell]
     points = [
         _points_of_sums(pairs_of_halves[b], moments[b], place)
-        for b in range(1 if _all_rows_equal(pairs_of_halves, moments) else len(moments))
+        for b in range(1 if alike else len(moments))
     ]
     with np.errstate(invalid="ignore"):  # 0/0 of a bin without a pair in a cell
         c2 = 1 + total[:, some] / pairs[:, some]
@@ -270,10 +271,6 @@ def _cells_of_pass(sweep: Sweep, edges: AgeAndLagEdges, min_lag: int) -> Average
     shape = len(parts.age) - 1, len(parts.lag) - 1
     shares = [KnownShare(parts, of_bin.reshape(shape)) for of_bin in share]
     return AveragedCells(intervals, c2, pairs[:, some].astype(int), points, *edges, shares)
-
-
-def _all_rows_equal(*arrays: np.ndarray) -> bool:
-    return all(bool((array == array[0]).all()) for array in arrays)
 
 
 def _all_known(stored: AveragedCells) -> bool:

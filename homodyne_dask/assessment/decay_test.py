@@ -31,7 +31,7 @@ from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.sweep import Sweep
 
 MAX_DISTANCE = 1.0
-"""Standard errors from the optimum, within which another f describes the data hardly better."""
+"""Standard errors from the optimum within which no other f describes the data much better."""
 
 
 class Signal(NamedTuple):

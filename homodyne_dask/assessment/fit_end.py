@@ -16,7 +16,7 @@ from homodyne_dask.solver.reduce import ReducedProblem
 
 @dataclass(frozen=True)
 class FitEnd:
-    """Equations are asked for only where the sums are finite."""
+    """Its sums may not be finite: then it has no `equations`."""
 
     request: Request
     state: lm.State
@@ -45,7 +45,7 @@ class FitEnd:
 
     @cached_property
     def equations(self) -> JointEquations:
-        """Those of the parameters whose errors are known."""
+        """The normal equations of the parameters whose errors are known."""
         return equations_with_errors(self.request.search, self.theta, self.reduced)
 
     @cached_property

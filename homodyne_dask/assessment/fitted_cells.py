@@ -169,12 +169,7 @@ class _WeightedFit:
         self.maps: dict[int, Float[np.ndarray, "n cell"]] = {}
 
     def add(
-        self,
-        bin: int,
-        levels: np.ndarray,
-        columns: np.ndarray,
-        weights: np.ndarray,
-        measured: Matrix,
+        self, bin: int, levels: Matrix, columns: Matrix, weights: Matrix, measured: Matrix
     ) -> tuple[OwnParameters, Float[np.ndarray, "cell n"]]:
         """Return the parameters that the bin has for itself, and the weighted columns without them."""
         eliminated = own_parameters(levels, weights @ levels)

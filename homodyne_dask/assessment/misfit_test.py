@@ -27,7 +27,7 @@ from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
 MIN_SHARE = 0.005
-"""Deviations below this share of the contrast are not called misfit, however certain."""
+"""Deviations below this share of the contrast are no misfit, however certain they are."""
 MIN_CELLS = 12
 """With fewer cells nothing is tested."""
 MIN_RINGS = 3
@@ -35,12 +35,10 @@ MIN_RINGS = 3
 MIN_SPREAD = 1e-3
 """Of cos 2φ within a ring, below which φ is taken for one."""
 MIN_FREEDOM = 4
-"""Fewest more bins than rings and trends with φ, with which these trends are tested."""
+"""Trends with φ are tested where there are so many more bins than rings and trends."""
 
 
 class _Means(NamedTuple):
-    """Means of residuals of some bins, each over some cells."""
-
     words: str
     residual: PerCell
     z: PerCell

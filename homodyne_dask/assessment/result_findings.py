@@ -60,15 +60,15 @@ MAX_DEVIATION_FROM_PRIOR, MOST_NAMED = 3.0, 6
 MAX_P_OF_DRIFT, MIN_DRIFT = IMPROBABLE, 0.1
 """Probability below which, and share of contrast above which, its change with q or φ is said."""
 MIN_SPREAD = 1e-3
-"""Of ln q, and of the cosine of 2φ, below which q and φ are taken for one."""
+"""Spread of ln q, and of cos 2φ, below which all q, or all φ, count as one."""
 LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 1.5
 """Offsets below and above which they are commented on; c2 without correlation is 1."""
 LEAST_DEVIATION, LARGE_DEVIATION = 0.005, 0.05
 """Shares of contrast by which offsets differ from 1, above which that is said, and is a warning: other ways
 to normalise move them by some percent."""
 ERRORS_OF_TABLE = {"table": 1.0, "residuals": 3.0}
-"""Errors of offsets of tables over those of independent points, by the source of σ: those that beamlines give
-are of pixels, which differ more than points of a curve scatter."""
+"""Errors of offsets of tables over those of independent points, by the source of σ: the errors that beamlines
+give are the scatter of pixels, which is larger than that of the points of a curve."""
 HIGHEST_OF_TABLE = 1.2
 """Contrast of a table, which is 1 of g1 and of (g2 - 1)/contrast, but for their noise."""
 HIGHEST_C2 = 2.0
@@ -508,9 +508,9 @@ def _few_bins(end: AssessedFit) -> Iterator[Finding]:
         numbers = {"independent": independent, "bins": bins, "needed": MIN_CLUSTERS}
         yield _advised(end, "few-independent-bins", **numbers)
     # `points-correlated` says why errors of a table are absent
-    if end.assessment.errors.naive is None or not end.assessment.decay or end.request.scan.is_table:
-        return
-    yield from _errors_of_few_bins(end)
+    with_errors = end.assessment.errors.naive is not None and end.assessment.decay
+    if with_errors and not end.request.scan.is_table:
+        yield from _errors_of_few_bins(end)
 
 
 def _neighbours(end: AssessedFit) -> Iterator[Finding]:

@@ -26,13 +26,7 @@ from homodyne_dask.assessment.speckle_covariance import (
 )
 from homodyne_dask.assessment.speckle_noise import left_unexplained
 from homodyne_dask.results.data.fit_result import Alternative, PowerOfQ
-from homodyne_dask.solver.array_shapes import (
-    Matrix,
-    PerBin,
-    PerFrame,
-    Values,
-    Vector,
-)
+from homodyne_dask.solver.array_shapes import Matrix, PerBin, PerFrame, Values, Vector
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
 from homodyne_dask.solver.normal_matrix import Eigensystem, eigensystem, pseudoinverse
 from homodyne_dask.store.arrays import is_uneven
@@ -40,7 +34,7 @@ from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
 LEAST_OWN = 1e-3
-"""Share of the information of an alternative that the fitted parameters leave, from which on it is tested."""
+"""An alternative is tested where the fitted parameters leave more than this share of its information."""
 SMOOTH = ("rate", "stretching", "contrast_drift", "baseline", "own_average", "shear")
 """Alternatives whose parts in the residuals of a bin are taken for no noise."""
 OF_FRAMES = ("baseline", "frames")

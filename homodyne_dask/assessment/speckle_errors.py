@@ -143,11 +143,7 @@ class BinExecutor:
     said: float = 0.0
 
     def noises(
-        self,
-        context: BinContext,
-        stored: bool,
-        of_group: OfGroup,
-        groups: list[list[BinData]],
+        self, context: BinContext, stored: bool, of_group: OfGroup, groups: list[list[BinData]]
     ) -> Iterator[list[BinNoise] | None]:
         """Yield the noise of groups in their order; stored: whether workers have the averages, too."""
         self.bins, self.done, self.said = sum(map(len, groups)), 0, time.monotonic()
@@ -354,10 +350,7 @@ def errors_of_scans(
 
 
 def weighted_errors(
-    joint: JointEquations,
-    at_end: JointEquations,
-    bins: dict[int, BinNoise],
-    shared: SharedSpeckle,
+    joint: JointEquations, at_end: JointEquations, bins: dict[int, BinNoise], shared: SharedSpeckle
 ) -> SpeckleErrors:
     """Return the errors of a fit to cells that are weighted by the inverse of their covariance.
 
@@ -377,7 +370,7 @@ def weighted_errors(
         covariance = likely_covariance(noise.of_cells, noise.fit)
         _, relative = log_variances(noise.of_cells, to, noise.fit)
         summands[b] = _Propagated(to, covariance, variances(covariance, to), relative)
-    maps = {b: summand.map for b, summand in summands.items()}
+    maps = {b: noise.map for b, noise in summands.items()}
     added = shared.added(maps, lambda a, b: shared_cells(bins[a], bins[b]))
     total, freedom = at_end.inverse + added.covariance, _freedom(summands, added)
     alone = np.zeros(len(reduced.count)) if at_end.linear else own_errors(reduced)[:, 0]
@@ -421,11 +414,11 @@ class _Propagated(NamedTuple):
 
 def _freedom(summands: dict[int, _Propagated], added: Added) -> Vector:
     """Return the degrees of freedom of sums over bins, of which those of one speckle are estimated as one."""
-    sizes = {b: summand.size.copy() for b, summand in summands.items()}
+    sizes = {b: noise.size.copy() for b, noise in summands.items()}
     for pair, half in added.variances.items():
         for b in pair:
             sizes[b] += half
-    deviations = {b: sizes[b] * np.sqrt(summand.relative) for b, summand in summands.items()}
+    deviations = {b: sizes[b] * np.sqrt(noise.relative) for b, noise in summands.items()}
     spread = np.sum([deviation**2 for deviation in deviations.values()], axis=0)
     for (a, b), share in added.shares.items():
         spread += 2 * share**2 * deviations[a] * deviations[b]
@@ -479,13 +472,9 @@ class _NoiseOfFit(NamedTuple):
         # along the axes: of a combination of strongly correlated parameters theirs leave only rounding
         shared = self._shared(along).covariance
         # as one product: hundreds of scans have as many parameters, and thousands of bins
-        noises = np.concatenate(
-            [summand.map @ summand.covariance for summand in along.values()], axis=1
-        )
-        total = (
-            noises @ np.concatenate([summand.map for summand in along.values()], axis=1).T + shared
-        )
-        size = np.sum([summand.size for summand in along.values()], axis=0) + np.diag(shared)
+        noises = np.concatenate([noise.map @ noise.covariance for noise in along.values()], axis=1)
+        total = noises @ np.concatenate([noise.map for noise in along.values()], axis=1).T + shared
+        size = np.sum([noise.size for noise in along.values()], axis=0) + np.diag(shared)
         scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
         total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
         of_priors = joint.caused_by(joint.prior.scores)
@@ -512,7 +501,7 @@ class _NoiseOfFit(NamedTuple):
         return _Propagated(to, likely_covariance(fields, fit), np.exp(log_size), relative)
 
     def _shared(self, summands: dict[int, _Propagated]) -> Added:
-        maps, bins = {b: summand.map for b, summand in summands.items()}, self.bins
+        maps, bins = {b: noise.map for b, noise in summands.items()}, self.bins
         return self.shared.added(maps, lambda a, b: shared_fields(bins[a], bins[b]))
 
     def _mean_offset(
@@ -522,13 +511,13 @@ class _NoiseOfFit(NamedTuple):
         joint, reduced = self.joint, self.joint.reduced
         weights = weights_of_offsets(reduced, scaling[:, 0])
         follow, of_offset = weights @ joint.follow[:, 0], {}
-        for b, summand in summands.items():
-            row = follow @ summand.map
+        for b, noise in summands.items():
+            row = follow @ noise.map
             if weights[b] and not joint.linear:
                 row[:2] += weights[b] * reduced.inverse[b, 0]
             of_offset[b] = self._of_bin(b, row[None])
         shared = self._shared(of_offset)
-        variance = np.sum([summand.size for summand in of_offset.values()], axis=0)
+        variance = np.sum([noise.size for noise in of_offset.values()], axis=0)
         variance = variance + np.diag(shared.covariance)
         of_priors = float(follow @ joint.caused_by(joint.prior.scores) @ follow)
         freedom = float(_freedom(of_offset, shared)[0])
@@ -541,9 +530,9 @@ class _NoiseOfFit(NamedTuple):
         if joint.linear:
             errors[list(summands)] = joint.of_scaling(total)[list(summands)]
         elif reduced.columns.shape[1]:
-            for b, summand in summands.items():
-                alone = joint.follow[b] @ summand.map
-                others = variances(total, joint.follow[b]) - variances(summand.covariance, alone)
+            for b, noise in summands.items():
+                alone = joint.follow[b] @ noise.map
+                others = variances(total, joint.follow[b]) - variances(noise.covariance, alone)
                 alone[:, :2] += reduced.inverse[b] * reduced.columns[b, 0]
-                errors[b] = deviation(variances(summand.covariance, alone) + np.maximum(others, 0))
+                errors[b] = deviation(variances(noise.covariance, alone) + np.maximum(others, 0))
         return np.where(reduced.at_bound, np.nan, errors)

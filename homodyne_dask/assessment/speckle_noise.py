@@ -65,7 +65,7 @@ ALLOWED = 0.1
 """Likelihood of a μ over the largest, from which on residuals do not speak against it."""
 SMALLEST_CONTRAST = 1e-4
 SMALLEST_WEIGHT = 1e-30
-"""Of a μ in the likelihood, below which it is taken for 0."""
+"""Weight of a μ in the likelihood below which it is 0."""
 CONTRAST_ALIKE, MOST_RATIO = 0.04, 2.0
 """Difference of contrasts, and their ratio, up to which bins share the noise of one in their middle. To
 lowest order the noise of a contrast β depends on β²/P and β μ alone: what is left is of the relative size of
@@ -82,9 +82,10 @@ COUNTS_ALIKE = 0.05
 AT_ONCE = 4_000_000
 """Values of f and its derivatives that are held before they are averaged."""
 OF_DATA = 0.5
-"""Share of what determines a combination of parameters that is of the data, above which it is effective."""
+"""Share of the information on a combination of parameters that comes from the data, and not from the
+smoothness of rates, above which the combination counts as fitted."""
 FEWEST_CELLS = 6
-"""More cells than columns, with fewer of which P is not estimated."""
+"""P is estimated where there are at least so many more cells than fitted columns."""
 
 
 def grid_of_errors(bins: int) -> CellGrid:
@@ -105,7 +106,7 @@ class Averages(NamedTuple):
     slopes: Float[np.ndarray, "m cell"]
     """Derivatives of f by the scaled parameters that moved."""
     place: Int[np.ndarray, " fine"]
-    """In which of them each of the finest cells is; -1 for none."""
+    """The cell that holds each of the finest cells; -1 for none."""
     fine_pairs: Int[np.ndarray, " fine"]
 
     @property
@@ -143,7 +144,7 @@ class ModelNoise:
     weights: Float[np.ndarray, "column column"]
     """Σ w times the products of the same fields."""
     contrast: float
-    """With which they were computed."""
+    """Of the bin for which they were computed."""
     distance: float
     """Of g from a correlation, relative; 0 where the model gives g."""
 
@@ -464,10 +465,7 @@ def _data_of_bins(
 
 
 def _fine_means(
-    averaged: AveragedCells,
-    columns: Float[np.ndarray, "bin cell k"],
-    bin: int,
-    point: FittedPoint,
+    averaged: AveragedCells, columns: Float[np.ndarray, "bin cell k"], bin: int, point: FittedPoint
 ) -> Averages:
     (_, _, f, *slopes), pairs = columns[bin].T, averaged.pairs[bin]
     scaled, place = np.array(slopes)[point.which] * point.units[:, None], np.arange(len(f))
@@ -489,10 +487,11 @@ def noise_of_group(
     effective, (moved, number) = None, model.cells.slopes.shape
     if number < moved + 2 + FEWEST_CELLS:
         effective = point.effective
-    columns = [
-        _fitted_columns(cells, data.noise_contrast, effective)
-        for data, cells in zip(group, every, strict=True)
-    ]
+    columns = []
+    for data, cells in zip(group, every, strict=True):
+        slopes = cells.slopes.T if effective is None else cells.slopes.T @ effective
+        levels = np.ones(number), cells.f
+        columns.append(np.column_stack([*levels, data.noise_contrast * slopes]))
     if number < columns[0].shape[1] + FEWEST_CELLS:
         return None
     residuals = [
@@ -518,13 +517,6 @@ def noise_of_group(
     return noises
 
 
-def _fitted_columns(
-    cells: Averages, contrast: float, effective: Float[np.ndarray, "m k"] | None
-) -> Float[np.ndarray, "cell column"]:
-    slopes = cells.slopes.T if effective is None else cells.slopes.T @ effective
-    return np.column_stack([np.ones(len(cells.f)), cells.f, contrast * slopes])
-
-
 def _of_pairs(
     data: BinData,
     noise: ModelNoise,
@@ -532,10 +524,9 @@ def _of_pairs(
     factor: float,
     expected: NoiseFit,
 ) -> tuple[ModelNoise, PerCounts]:
-    """Return the noise, with that of sums over all pairs where a frozen part needs it, and the least pixels.
+    """Return the noise, with the weights of single pairs where a frozen part needs them; and least pixels.
 
-    inverse: of the weights of the first bin, those of this one over `factor`; None where no sums over pairs
-    are wanted.
+    inverse: of the weights of the first bin, of which this one has `factor` times as much.
     """
     least = np.zeros(len(expected.mean_counts))
     if inverse is None:

@@ -172,11 +172,11 @@ def test_two_bins_of_one_speckle_tell_as_much_as_one_of_them(tmp_path, weighting
         path, phi = tmp_path / name, np.array([0.0, 180.0])[:bins]
         hd.ingest(c2[:bins], path, q=0.01, phi=phi, dt=DT, sigma=np.array(sigma))
         results.append(hd.fit(path, "brownian", weighting=weighting).parameters)
-    one, *twice = results
+    of_one, *twice = results
     for parameters in twice:
         for name in ("value", "stderr", "dof"):
             # opposite sectors would count other photons: this part of the noise is taken for independent
-            np.testing.assert_allclose(parameters[name][0], one[name][0], rtol=0.12)
+            np.testing.assert_allclose(parameters[name][0], of_one[name][0], rtol=0.12)
 
 
 def test_rings_are_neighbours_at_one_angle_and_whole_rings_by_q():
