@@ -7,6 +7,7 @@ import numpy as np
 import scipy.stats
 
 import homodyne_dask as hd
+from homodyne_dask.assessment.speckle_covariance import Blocks, FrameStretch
 from tests import reference
 from tests.photons import counted
 from tests.synthetic import Scans
@@ -169,3 +170,10 @@ SHEAR = {
     "model": hd.LAMINAR_FLOW, "gap": 2e6,
     "fixed": {"D_offset": 1000.0, "gamma_dot_t_offset": 2e-5},
 }  # fmt: skip
+
+
+def whole_record(g: np.ndarray, contrast: float, frames_per_block: int = 1) -> Blocks:
+    """The blocks of a record that stands for itself, at their numbers in place of times."""
+    n = len(g)
+    stretch, used = FrameStretch(np.arange(n + 1), (0, n), (0, n)), np.full(n, frames_per_block)
+    return Blocks(stretch, g, 0.0, contrast, used, np.arange(n), np.ones(n), np.zeros((0, n, n)))

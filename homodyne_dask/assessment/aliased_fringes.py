@@ -18,9 +18,10 @@ def limit_of_fringes(request: Request) -> str:
     if beat is None:
         return ""
     spacing = float(np.median(np.diff(scan.time)))
-    given = dict(zip(search.names, search.start.tolist(), strict=True))
-    known = search.names if beat.law else (beat.speed, beat.exponent, beat.direction)
-    if np.isfinite([given.get(name, 0.0) for name in known]).all():
+    start = dict(zip(search.names, search.start.tolist(), strict=True))
+    names = search.names if beat.law else (beat.speed, beat.exponent, beat.direction)
+    # a value that is to be searched is NaN: then the limit alone can be named
+    if np.isfinite([start.get(name, 0.0) for name in names]).all():
         for aliased in aliased_fringes(request, search.start):
             return aliased.sentence
     q, highest, unit = "", HIGHEST / spacing, "Hz"
@@ -39,7 +40,7 @@ def aliased_fringes(request: Request, theta: Theta) -> Iterator[Finding]:
     values = dict(zip(model.names, theta.tolist(), strict=True))
     spacing = float(np.median(np.diff(scan.time)))
     turns = spacing * np.array(
-        [model.beat.turns(values, time, *at).max() for at in zip(scan.q, scan.phi, strict=True)]
+        [model.beat.turns(values, time, *qphi).max() for qphi in zip(scan.q, scan.phi, strict=True)]
     )
     over = np.flatnonzero(turns > HIGHEST)
     if not len(over):

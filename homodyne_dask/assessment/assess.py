@@ -3,7 +3,7 @@
 Each number is computed once. `result_of` lays them into tables.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from homodyne_dask.assessment.fitted_cells import FittedCells, fitted_cells
 from homodyne_dask.assessment.misfit_test import examine_model
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.rate_errors_and_limits import (
-    RateFreedom,
     limited_coefficients,
     rate_freedom,
     smoothing_bias,
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 DETERMINED = (lm.Outcome.CONVERGED, lm.Outcome.STALLED, lm.Outcome.MAX_PASSES)
 
 
-@one_blas_thread()
 def assess(
     request: Request,
     state: lm.State,
@@ -57,45 +55,50 @@ def assess(
     doing: Callable[[str], None] = lambda _: None,
 ) -> Assessment:
     """Return what is known after the last step; a few passes may be made. weights: of a fit by speckle."""
-    end = FitEnd(request, state)
-    noise, signal = _noise_and_signal(end, passes, weights, doing)
+    end, gram = FitEnd(request, state), (weights or passes).gram
+
+    def made_by_passes(assessment: Assessment) -> dict[str, Any]:
+        return {
+            "profiles": _profiles(end, assessment, gram, doing),
+            "limited": limited_coefficients(request, state, assessment.errors, gram),
+        }
+
+    # one thread also here: the noise of bins is many products of small matrices
+    with one_blas_thread():
+        noise, signal = _noise_and_signal(end, passes, weights, doing)
+        return assess_end(end, noise, signal, made_by_passes)
+
+
+@one_blas_thread()
+def assess_end(
+    end: FitEnd,
+    noise: SpeckleErrors | None,
+    signal: Signal | None,
+    made_by_passes: Callable[[Assessment], dict[str, Any]],
+    of_global_fit: Uncertainty | None = None,
+) -> Assessment:
+    """Return what is known at the end of a fit, of a scan alone or of one of several.
+
+    made_by_passes: what needs passes over the data, once the errors are known. of_global_fit: the errors of
+    the scan's parameters by the fit of all.
+    """
     rates = cache(partial(rate_freedom, end))
     candidates = Candidates(
         errors_by_bins(end),
         noise and noise.of_theta,
+        of_global_fit,
         decay=signal is None or signal.seen,
-        valley=state.outcome is lm.Outcome.SINGULAR,
+        valley=end.state.outcome is lm.Outcome.SINGULAR,
         others_enough=lambda: (freedom := rates()) is None or not freedom.few,
     )
     assessment = _with_errors(end, noise, candidates, signal)
-    errors, gram = assessment.errors, (weights or passes).gram
+    errors = assessment.errors
     if errors.robust is not None:
-        freedom = rate_freedom(end, errors.dof) if errors.method == SPECKLE else rates()
+        # clusters of one scan of several say nothing of errors that all scans determine
+        by_parameters = errors.method == SPECKLE or of_global_fit is not None
+        freedom = rate_freedom(end, errors.dof) if by_parameters else rates()
         assessment = replace(assessment, rate_freedom=freedom)
-    return _checked(
-        end,
-        assessment,
-        profiles=_profiles(end, assessment, gram, doing),
-        limited=limited_coefficients(request, state, errors, gram),
-    )
-
-
-@one_blas_thread()
-def assess_scan(
-    end: FitEnd,
-    noise: SpeckleErrors | None,
-    of_global_fit: Uncertainty,
-    profiles: Mapping[str, list[ProfilePoint]],
-    signal: Signal | None,
-) -> Assessment:
-    """Return what is known of one of several scans; of_global_fit, profiles: of its parameters."""
-    of_theta, decay = noise and noise.of_theta, signal is None or signal.seen
-    candidates = Candidates(errors_by_bins(end), of_theta, of_global_fit, decay=decay)
-    assessment = _with_errors(end, noise, candidates, signal)
-    freedom: RateFreedom | None = None
-    if assessment.errors.robust is not None:
-        freedom = rate_freedom(end, assessment.errors.dof)
-    return _checked(end, replace(assessment, rate_freedom=freedom), profiles=profiles)
+    return _checked(end, replace(assessment, **made_by_passes(assessment)))
 
 
 def assess_parameters(end: FitEnd, candidates: Candidates, signal: Signal | None) -> Assessment:
@@ -112,7 +115,7 @@ def errors_by_bins(end: FitEnd) -> Uncertainty:
     errors = uncertainty(request.search.names, end.equations, request.clusters, end.at_bound)
     if not request.scan.is_table or errors.naive is None or reduced.noise is not None:
         return errors
-    # of points whose errors are too small, or not in the table, the residuals are the noise
+    # where errors of points are too small, or not in the table, the residuals are the noise
     variance = reduced.variance(end.free)
     if request.scan.attributes.sigma_source == "table":
         variance = max(variance, 1.0)
@@ -127,27 +130,25 @@ def errors_of_pass(request: Request, state: lm.State) -> Theta:
 
 
 def _noise_and_signal(
-    end: FitEnd,
-    passes: Sweep,
-    weights: "SpeckleWeighting | None",
-    doing: Callable[[str], None],
+    end: FitEnd, passes: Sweep, weights: "SpeckleWeighting | None", doing: Callable[[str], None]
 ) -> tuple[SpeckleErrors | None, Signal | None]:
-    """Return the noise, and the test for a decay, which is made where the noise does not show one."""
+    """Return the noise, and the test for a decay, which is made where the noise does not show one.
+
+    Without a decay, noise is not returned: residuals of a constant tell nothing of speckle.
+    """
     noise, table = None, end.request.scan.is_table
     if end.state.outcome in (*DETERMINED, lm.Outcome.SINGULAR) and not table:
         doing("speckle noise")
         noise = _noise(end, passes, weights, doing)
     if noise is not None and noise.sees_decay(end.reduced.contrast):
         return noise, None
+    # the blocks of frames of the test are sums over pairs, which neither a table has nor a fit of averages
     signal = _signal(end, None if weights or table else passes)
     return (noise if signal is None or signal.seen else None), signal
 
 
 def _noise(
-    end: FitEnd,
-    passes: Sweep,
-    weights: "SpeckleWeighting | None",
-    doing: Callable[[str], None],
+    end: FitEnd, passes: Sweep, weights: "SpeckleWeighting | None", doing: Callable[[str], None]
 ) -> SpeckleErrors | None:
     if weights is not None:
         return weights.errors(end)
@@ -195,8 +196,7 @@ def _profiles(
     }
 
 
-def _checked(end: FitEnd, assessment: Assessment, **stages: Any) -> Assessment:
-    """Return the assessment with the checks of the model, and all findings; stages: what came before."""
+def _checked(end: FitEnd, assessment: Assessment) -> Assessment:
     noise, outcome, cells = assessment.noise, end.state.outcome, None
     if noise is not None and outcome in (lm.Outcome.CONVERGED, lm.Outcome.SINGULAR):
         cells = fitted_cells(end, noise)
@@ -204,7 +204,6 @@ def _checked(end: FitEnd, assessment: Assessment, **stages: Any) -> Assessment:
     misfit = check is not None and check.misfit
     assessment = replace(
         assessment,
-        **stages,
         check=check,
         power_of_q=power,
         bias=smoothing_bias(end),
@@ -260,5 +259,5 @@ def _design_effect(end: FitEnd, errors: Uncertainty, error: Theta) -> float:
     if end.request.search.priors is not None:  # the noise of the data is not all of their errors
         by_data &= ~np.isfinite(end.request.search.priors.mean)
     ratio = (error / deviations(errors.naive, len(error)))[by_data] ** 2
-    known = len(ratio) and np.isfinite(ratio).all()
-    return max(float(ratio.mean()), 1.0) if known else 1.0
+    finite = len(ratio) and np.isfinite(ratio).all()
+    return max(float(ratio.mean()), 1.0) if finite else 1.0

@@ -108,8 +108,9 @@ class AssessedFit(FitEnd):
         search, seen = self.request.search, self.with_decay
         if not (seen.any() and (self.reduced.contrast[seen] > 1.0).all()):
             return np.zeros(len(self.names), bool)
-        given = np.isin(names_in_model(self.names), list(self.request.options.bounds or {}))
-        return search.free & (search.lower > 0) & (self.theta <= search.lower) & ~given
+        bounds_of_user = list(self.request.options.bounds or {})
+        by_default = ~np.isin(names_in_model(self.names), bounds_of_user)
+        return search.free & (search.lower > 0) & (self.theta <= search.lower) & by_default
 
     @property
     def age(self) -> float:
@@ -129,7 +130,7 @@ class AssessedFit(FitEnd):
 
     @cached_property
     def of_constant(self) -> Which:
-        """The parameters of those: nothing else is said of them."""
+        """The parameters of constant rates, which no other finding names."""
         return np.isin(self.names, [name for rate in self.constant for name in RATES[rate]])
 
     @property
@@ -153,26 +154,30 @@ class AssessedFit(FitEnd):
 
         Of a model that only this process knows by name it has the option alone.
         """
-        request, words = self.request, ""
-        name, gap = model or request.problem.model.name, request.gap_angstrom
-        named = importable_models()
-        definition = named.get(name)
-        with suppress(OptionError):
-            definition = definition or parsed(name, named)
-        if name != AUTO and definition is None:
+        request, name = self.request, model or self.request.problem.model.name
+        names = _parameters_of(name)
+        if names is None:
             return option
-        names = () if definition is None else definition.names
-        for tied, expression in (request.options.tie or {}).items():
-            words += f' --tie "{tied} = {expression}"' * (tied in names)
+        words = ["homodyne-dask fit", self._words_of_data, "--model", quote(name)]
+        ties = (request.options.tie or {}).items()
+        # another model may not have the parameter that was tied
+        words += [f'--tie "{tied} = {expression}"' for tied, expression in ties if tied in names]
         if (convention or request.problem.convention) is Convention.HOMODYNE:
-            words += " --convention homodyne"
-        words += "" if gap is None else f' --gap "{gap / 1e4:.10g} um"'
-        path = any_path("store", request.scan.path)
+            words.append("--convention homodyne")
+        if request.gap_angstrom is not None:
+            words.append(f'--gap "{request.gap_angstrom / 1e4:.10g} um"')
+        return " ".join([*words, option]).rstrip()
+
+    @property
+    def _words_of_data(self) -> str:
+        """The store, as short as it can be typed here, and what of it was selected."""
+        scan = self.request.scan
+        path = any_path("store", scan.path)
         if isinstance(path, Path) and path.is_relative_to(working_folder()):
             path = path.relative_to(working_folder())
+        # a name that begins with - would be read as an option
         store = f"./{path}" if str(path).startswith("-") else str(path)
-        selected = f"{quote(store)} {request.scan.selection_options}".strip()
-        return f"homodyne-dask fit {selected} --model {quote(name)}{words} {option}".rstrip()
+        return f"{quote(store)} {scan.selection_options}".strip()
 
     @property
     def again(self) -> str:
@@ -219,6 +224,16 @@ class AssessedFit(FitEnd):
         if model:
             return self.command("--rates spline", model)
         return self.command("--over age --windows 4")
+
+
+def _parameters_of(name: str) -> tuple[str, ...] | None:
+    """Return the parameters of a model; None of one that another process does not know by this name."""
+    models = importable_models()
+    with suppress(OptionError):  # that of a sum with a model that only this process has
+        if definition := models.get(name) or parsed(name, models):
+            return tuple(definition.names)
+    # of `auto`, which stands for several models, no parameter is certain
+    return () if name == AUTO else None
 
 
 def names_in_model(names: np.ndarray | list[str]) -> list[str]:

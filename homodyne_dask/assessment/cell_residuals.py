@@ -23,14 +23,14 @@ from homodyne_dask.sweep.sweep import Sweep
 NODES = 5
 """Frames, not necessarily whole, that stand for an interval along age and along lag."""
 FEWEST_AGES = 8
-"""Stored intervals of age inside the selected frames, with fewer of which others are averaged over."""
+"""With fewer stored intervals of age inside the selected frames, c2 is averaged over other cells."""
 LEAST_COVERED, LEAST_OF_PAIRS = 0.98, 0.5
-"""Part of the selected pairs, a mean over intervals of lag, in the stored cells of a weighted fit, and of one
-of all pairs without some frames; with less others are averaged over."""
+"""Stored cells are used where they hold more than this part of the selected pairs, on average over intervals
+of lag: in a weighted fit, and in a fit of all pairs without some frames."""
 LEAST_KNOWN = 0.999
-"""Part of the pairs of an interval of lag that is known in each bin, with less of which pairs are read."""
+"""Pairs are read where a bin knows less than this part of the pairs of an interval of lag."""
 MAX_RUNS = 200
-"""Pairs of runs of used frames in a cell, with more of which it is not used."""
+"""A cell that more pairs of runs of used frames have a part in is not used."""
 
 
 class Interval(NamedTuple):
@@ -46,16 +46,18 @@ def means_of_cells(
     cells: list[Interval], weight: PerCell, pairs: Int[np.ndarray, " cell"], least: int
 ) -> tuple[list[Int[np.ndarray, " some"]], Float[np.ndarray, "cell mean"]]:
     """Return the cells of means, of one, all ages at a lag, all lags at an age, and all; and their shares."""
-    known = np.flatnonzero(weight)
-    ages, _, lags, _ = np.array(cells).reshape(-1, 4)[known].T
+    weighted = np.flatnonzero(weight)
+    ages, _, lags, _ = np.array(cells).reshape(-1, 4)[weighted].T
     several = []
     for key in (lags, ages):
         order = np.argsort(key, kind="stable")
-        several += np.split(known[order], np.flatnonzero(np.diff(key[order])) + 1)
+        several += np.split(weighted[order], np.flatnonzero(np.diff(key[order])) + 1)
     several = [
-        of_set for of_set in (*several, known) if len(of_set) > 1 and pairs[of_set].sum() >= least
+        of_set
+        for of_set in (*several, weighted)
+        if len(of_set) > 1 and pairs[of_set].sum() >= least
     ]
-    alone = known[pairs[known] >= least]
+    alone = weighted[pairs[weighted] >= least]
     mix = np.zeros((len(cells), len(alone) + len(several)))
     mix[alone, np.arange(len(alone))] = 1
     for n, of_set in enumerate(several, len(alone)):
@@ -104,7 +106,7 @@ def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoint
     # of used frames: the first, and the one after the last
     runs = list(pairwise(edges.tolist()))[::2]
     parts = [_points(cell, runs, last) for cell in cells]
-    lengths = [len(part[0]) for part in parts]
+    lengths = [len(i) for i, *_ in parts]
     i, j, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     return CellPoints(i, j, weight, np.repeat(np.arange(len(cells)), lengths))
 
@@ -170,15 +172,16 @@ def _gauss(n: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
 
 
 def _points_of_sums(
-    pairs: Int[np.ndarray, " part"],
-    moments: Float[np.ndarray, "part 5"],
-    cell: Int[np.ndarray, " part"],
+    pairs: Int[np.ndarray, " half"],
+    moments: Float[np.ndarray, "half 5"],
+    cell: Int[np.ndarray, " half"],
 ) -> CellPoints:
-    """Return four pairs for each part of a cell, with its moments: sums of i, lag, i², i·lag and lag²."""
+    """Return four pairs for each half of a cell, with its moments: sums of i, lag, i², i·lag and lag²."""
     some = pairs > 0
     i, lag, i2, both, lag2 = (moments[some] / pairs[some, None]).T
     of_i, of_lag = np.sqrt(np.maximum(i2 - i**2, 0)), np.sqrt(np.maximum(lag2 - lag**2, 0))
     size = of_i * of_lag
+    # from differences of large sums: rounding may leave a correlation beyond 1, or a negative variance
     slope = np.clip((both - i * lag) / np.where(size > 0, size, 1.0), -1, 1)
     across = np.sqrt(1 - slope**2)
     first = [i + a * of_i for a in (-1, -1, 1, 1)]
@@ -210,7 +213,7 @@ class AveragedCells(NamedTuple):
     age_edges: Int[np.ndarray, " a"]
     """Of the intervals of age inside the selected frames."""
     lag_edges: Int[np.ndarray, " l"]
-    known: list[KnownShare] | None = None
+    known_shares: list[KnownShare] | None = None
     """Of each bin; None where pairs were not read."""
 
     def points_of(self, bin: int) -> CellPoints:
@@ -222,7 +225,7 @@ class AveragedCells(NamedTuple):
             c2=self.c2[some],
             pairs=self.pairs[some],
             points=[self.points[b] for b in some] if len(self.points) > 1 else self.points,
-            known=None if self.known is None else [self.known[b] for b in some],
+            known_shares=self.known_shares and [self.known_shares[b] for b in some],
         )
 
 
@@ -232,7 +235,11 @@ def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
     stored = stored_cells(scan, min_lag)
     if scan.cells is not None or (_enough(stored, request) and _all_known(stored)):
         return stored
-    edges = edges_inside(scan.frames, min_lag)
+    return _cells_of_pass(sweep, edges_inside(scan.frames, min_lag), min_lag)
+
+
+def _cells_of_pass(sweep: Sweep, edges: AgeAndLagEdges, min_lag: int) -> AveragedCells:
+    # f is looked at in halves of a cell, of which different bins may know different pairs
     parts = halved(edges)
     sums, lags = sweep.cells(parts), list(pairwise(edges.lag.tolist()))
     cells = [
@@ -250,13 +257,14 @@ def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
     np.add.at(total.T, cell, sums.moments[..., 0].T)
     some = (pairs > 0).any(0)
     some &= np.array([cell.shortest >= min_lag and cell.end > 1 for cell in cells])
-    known, moments = np.where(some[cell], sums.pairs, 0), sums.moments[..., 1:]
-    alike = bool((known == known[0]).all() and (moments == moments[0]).all())
+    pairs_of_halves, moments = np.where(some[cell], sums.pairs, 0), sums.moments[..., 1:]
+    alike = all((array == array[0]).all() for array in (pairs_of_halves, moments))
     place = (np.cumsum(some) - 1)[cell]
     points = [
-        _points_of_sums(known[b], moments[b], place) for b in range(1 if alike else len(known))
+        _points_of_sums(pairs_of_halves[b], moments[b], place)
+        for b in range(1 if alike else len(moments))
     ]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # 0/0 of a bin without a pair in a cell
         c2 = 1 + total[:, some] / pairs[:, some]
     intervals = list(compress(cells, some))
     share = sums.pairs / np.maximum(sums.possible, 1)
@@ -269,6 +277,7 @@ def _all_known(stored: AveragedCells) -> bool:
     lags, of_lag = np.unique([cell.shortest for cell in stored.intervals], return_inverse=True)
     (points,) = stored.points
     expected = np.round(np.bincount(points.cell, points.weight, len(stored.intervals)))
+    # a bin without any pair is not fitted: what it lacks is no reason for a pass
     missing = np.where(stored.pairs.any(1)[:, None], expected - stored.pairs, 0)
     unknown = np.maximum(missing, 0) @ np.eye(len(lags))[of_lag]
     return bool((unknown <= (1 - LEAST_KNOWN) * np.bincount(of_lag, expected, len(lags))).all())
@@ -286,7 +295,7 @@ def _enough(stored: AveragedCells, request: Request) -> bool:
     n = int(use.sum())
     (points,) = stored.points
     if round(points.weight.sum()) == n * (n - 1) // 2:
-        return True
+        return True  # every pair of used frames is in a stored cell
     selected = np.correlate(use.astype(float), use.astype(float), "full")[len(use) - 1 :].round()
     selected[:min_lag] = 0
     edges = np.append(stored.lag_edges[stored.lag_edges < len(use)], len(use))

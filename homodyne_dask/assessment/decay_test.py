@@ -17,11 +17,11 @@ from homodyne_dask.kernels.backend_interface import Block, ModelPoint
 from homodyne_dask.kernels.cell_grams import cell_block_grams
 from homodyne_dask.kernels.gram import Gram
 from homodyne_dask.request.request import Request
-from homodyne_dask.solver.array_shapes import BinNumbers, LinearParams, PerBin, Theta
+from homodyne_dask.solver.array_shapes import BinNumbers, LinearParams, PerBin, SomeBins, Theta
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_DECAY, MIN_BLOCKS, MIN_CLUSTERS
 from homodyne_dask.solver.covariance import clusters_in
 from homodyne_dask.solver.levenberg_marquardt import State
-from homodyne_dask.solver.reduce import CONSTANT_F
+from homodyne_dask.solver.reduce import CONSTANT_F, ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
 from homodyne_dask.store.scan import open_selection, q_or_one
 from homodyne_dask.sweep import tasks
@@ -31,7 +31,7 @@ from homodyne_dask.sweep.layout import Run
 from homodyne_dask.sweep.sweep import Sweep
 
 MAX_DISTANCE = 1.0
-"""Standard errors from the optimum, within which another f describes the data hardly better."""
+"""Standard errors from the optimum within which no other f describes the data much better."""
 
 
 class Signal(NamedTuple):
@@ -65,49 +65,88 @@ def signal_of(
     offset, where an f that does not decay is seen, too.
     """
     reduced = state.reduced
-    offset_given = scaling.fixed_params is not None or (
-        scaling.prior is not None and scaling.prior.weight[0] > 0
-    )
+    offset_given = scaling.fixed_params is not None or offset_has_prior(scaling)
+    # a decrement that is NaN is no small distance, either
     if offset_given or not reduced.finite or not state.decrement < MAX_DISTANCE:
         return None
-    M = reduced.gram.moments
-    weight = np.where(reduced.count > 0, M[:, 0, 0], 1.0)
-    mean = M[:, 0, 2] / weight
-    spread = np.where(reduced.count > 0, M[:, 2, 2] - mean * M[:, 0, 2], 0.0)
-    total = spread.sum()
-    if not total > CONSTANT_F * M[:, 2, 2].sum():
+    fit = _contrast_of_bins(reduced)
+    total, noise = fit.spread.sum(), reduced.variance(free)
+    if not total > CONSTANT_F * reduced.gram.moments[:, 2, 2].sum():
         return None
-    slope = np.where(reduced.count > 0, M[:, 1, 2] - mean * M[:, 0, 1], 0.0)
-    contrast, noise = float(slope.sum() / total), reduced.variance(free)
-    varied = spread > CONSTANT_F * M[:, 2, 2]
-    contrasts = np.divide(slope, spread, out=np.zeros_like(slope), where=varied)
-
-    def scores(
-        blocks: Float[np.ndarray, "bin block block 3 3"], contrast: PerBin
-    ) -> Float[np.ndarray, "bin block block"]:
-        offset = M[:, 0, 1] / weight - contrast * mean
-        x = np.stack([-offset, np.ones(len(offset)), -contrast], axis=1)
-        score = np.einsum("kz,kabzy->kaby", x, blocks)
-        return score[..., 2] - mean[:, None, None] * score[..., 0]
-
-    groups, robust = clusters_in(reduced, clusters), 0.0
-    if groups >= MIN_CLUSTERS:
-        numbers = np.unique(clusters, return_inverse=True)[1]
-        of_cluster = np.bincount(numbers, slope - contrast * spread)
-        robust = (of_cluster**2).sum() * groups / (groups - 1)
-    elif blocks is not None:
-        robust = float(_dyadic(scores(blocks(), np.full(len(contrasts), contrast)).sum(0)))
+    contrast = float(fit.slope.sum() / total)
+    robust = _robust_variance(fit, contrast, clusters, clusters_in(reduced, clusters), blocks)
     error = float(np.sqrt(max(noise / total, robust / total**2)))
     if not error > 0:  # the model interpolates the data
         return None
     threshold = float(np.sqrt(chdtri(1 + free, LEVEL_OF_DECAY / 2)))
-    limit = float(np.sqrt(chdtri(1 + free, LEVEL_OF_DECAY / 2 / varied.sum())))
-    largest = float((contrasts * np.sqrt(spread / noise)).max())
+    limit = float(np.sqrt(chdtri(1 + free, LEVEL_OF_DECAY / 2 / fit.varied.sum())))
+    largest = float((fit.contrasts * np.sqrt(fit.spread / noise)).max())
+    # a pass is made only where its answer decides: errors with correlation are larger
     if blocks is not None and largest > limit and not contrast > threshold * error:
-        robust = _dyadic(scores(blocks(), contrasts))
-        errors = np.sqrt(np.maximum(noise * spread, robust))
-        largest = float((contrasts[varied] * spread[varied] / errors[varied]).max())
+        robust_of_bins = _dyadic(fit.scores(blocks(), fit.contrasts))
+        errors = np.sqrt(np.maximum(noise * fit.spread, robust_of_bins))
+        largest = float(((fit.contrasts * fit.spread)[fit.varied] / errors[fit.varied]).max())
     return Signal(contrast, error, threshold, largest, limit)
+
+
+def offset_has_prior(scaling: Scaling) -> bool:
+    return scaling.prior is not None and bool(scaling.prior.weight[0] > 0)
+
+
+class _ContrastOfBins(NamedTuple):
+    """The straight line of c2 against f in each bin, from sums over its pairs."""
+
+    offset: PerBin
+    """The mean of c2 - 1."""
+    mean: PerBin
+    """Of f."""
+    spread: PerBin
+    """Σ w (f - mean)²; 0 without a pair."""
+    slope: PerBin
+    """Σ w (f - mean) (c2 - 1); the contrast times `spread`."""
+    varied: SomeBins
+    """Where f is not a constant but for rounding."""
+
+    @property
+    def contrasts(self) -> PerBin:
+        zeros = np.zeros_like(self.slope)
+        return np.divide(self.slope, self.spread, out=zeros, where=self.varied)
+
+    def scores(
+        self, blocks: Float[np.ndarray, "bin block block 3 3"], contrast: PerBin
+    ) -> Float[np.ndarray, "bin block block"]:
+        """Return Σ w (f - mean) r of each pair of blocks, r the residuals with these contrasts."""
+        offset = self.offset - contrast * self.mean
+        x = np.stack([-offset, np.ones(len(offset)), -contrast], axis=1)
+        score = np.einsum("kz,kabzy->kaby", x, blocks)
+        return score[..., 2] - self.mean[:, None, None] * score[..., 0]
+
+
+def _contrast_of_bins(reduced: ReducedProblem) -> _ContrastOfBins:
+    M, used = reduced.gram.moments, reduced.count > 0
+    weight = np.where(used, M[:, 0, 0], 1.0)
+    mean = M[:, 0, 2] / weight
+    spread = np.where(used, M[:, 2, 2] - mean * M[:, 0, 2], 0.0)
+    slope = np.where(used, M[:, 1, 2] - mean * M[:, 0, 1], 0.0)
+    varied = spread > CONSTANT_F * M[:, 2, 2]
+    return _ContrastOfBins(M[:, 0, 1] / weight, mean, spread, slope, varied)
+
+
+def _robust_variance(
+    fit: _ContrastOfBins,
+    contrast: float,
+    clusters: BinNumbers,
+    number: int,
+    blocks: Callable[[], Float[np.ndarray, "bin block block 3 3"]] | None,
+) -> float:
+    """Return that of the score of the common contrast, from `number` clusters or blocks; 0 without both."""
+    if number >= MIN_CLUSTERS:  # between clusters the scatter is known without a pass
+        numbers = np.unique(clusters, return_inverse=True)[1]
+        of_cluster = np.bincount(numbers, fit.slope - contrast * fit.spread)
+        return float((of_cluster**2).sum() * number / (number - 1))
+    if blocks is None:
+        return 0.0
+    return float(_dyadic(fit.scores(blocks(), np.full(len(fit.mean), contrast)).sum(0)))
 
 
 def mean_signal(signals: Sequence[Signal], free: int, bins: int) -> Signal:
@@ -131,14 +170,14 @@ TARGET_BLOCKS, CORRELATION_TIMES = 16, 5
 
 
 class FrameBlocks(NamedTuple):
-    at: tasks.AtTheta
+    at_theta: tasks.AtTheta
     length: int
     first: int
     number: int
 
 
 def frame_grams_of(context: tasks.TaskContext, run: Run, blocks: FrameBlocks) -> tuple[Gram, Cost]:
-    problem, (theta, linear) = context.problem, blocks.at.of_run(run)
+    problem, (theta, linear) = context.problem, blocks.at_theta.of_run(run)
     cells = cells_of(context.source)
     if cells is not None:
         [means], cost = means_over_cells(*context, run, [theta])
@@ -167,7 +206,7 @@ def _leaf(point: ModelPoint, data: Block, linear: LinearParams | None, blocks: F
         i0, j0 = data.i0 + i, data.j0 + j
         a, b = (frame // blocks.length - blocks.first for frame in (i0, j0))
         if i0 > j0 or a < 0 or b >= number:
-            continue
+            continue  # below the diagonal, where nothing is stored, or outside the selected frames
         rows, columns = slice(i, i + side), slice(j, j + side)
         weights = sides[0][:, rows], sides[1][:, columns]
         values, *weights = map(np.ascontiguousarray, (c2[:, rows, columns], *weights))
@@ -186,8 +225,8 @@ def frame_moments(
 ) -> Float[np.ndarray, "bin block block 3 3"]:
     """Return the moments of every pair of blocks of frames: one pass; linear: of a fit with a loss."""
     scan, backend, side = request.scan, backend_of(request.problem.model), sweep.layout.side
-    (first, stop), at = scan.frames, backend.point(request.problem, theta, scan.time)
-    correlation = backend.correlation_time(at, q_or_one(scan), scan.phi, scan.frames)
+    (first, stop), point = scan.frames, backend.point(request.problem, theta, scan.time)
+    correlation = backend.correlation_time(point, q_or_one(scan), scan.phi, scan.frames)
     wanted = max((stop - first) / TARGET_BLOCKS, CORRELATION_TIMES * correlation, 2)
     wanted = min(wanted, max((stop - first) / MIN_BLOCKS, 2))
     length = int(side * 2.0 ** np.floor(np.log2(wanted / side)))  # of whole tiles or parts of one

@@ -16,7 +16,7 @@ from homodyne_dask.solver.reduce import ReducedProblem
 
 @dataclass(frozen=True)
 class FitEnd:
-    """Equations are asked for only where the sums are finite."""
+    """Its sums may not be finite: then it has no `equations`."""
 
     request: Request
     state: lm.State
@@ -45,7 +45,7 @@ class FitEnd:
 
     @cached_property
     def equations(self) -> JointEquations:
-        """Those of the parameters whose errors are known."""
+        """The normal equations of the parameters whose errors are known."""
         return equations_with_errors(self.request.search, self.theta, self.reduced)
 
     @cached_property
@@ -54,8 +54,9 @@ class FitEnd:
         return self.equations_of(self.inside)
 
     def equations_of(self, which: Which) -> JointEquations:
-        known = self.reduced.finite and (self.equations.which == which).all()
-        return self.equations if known else joint_equations(self.reduced, which)
+        # `equations` exist of finite sums alone
+        made_before = self.reduced.finite and (self.equations.which == which).all()
+        return self.equations if made_before else joint_equations(self.reduced, which)
 
     @property
     def moved(self) -> Which:

@@ -50,11 +50,13 @@ class OwnParameters(NamedTuple):
     to: Float[np.ndarray, "own cell"]
     """From residuals to their estimates."""
 
-    def outside(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
-        return of - self.columns @ (self.to @ of)
+    def outside(self, changes: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
+        """Return what the fit leaves of changes of c2."""
+        return changes - self.columns @ (self.to @ changes)
 
-    def left_by(self, of: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
-        return of - self.to.T @ (self.columns.T @ of)
+    def left_by(self, weights: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
+        """Return the weights with which sums of data are those of residuals."""
+        return weights - self.to.T @ (self.columns.T @ weights)
 
 
 def own_parameters(
@@ -72,11 +74,11 @@ class CellsOfBin(NamedTuple):
     """Of a pair of frames of all members: a fit of the mean with it is theirs."""
     cells: list[int]
     """Their numbers among the cells of all bins."""
-    own: OwnParameters
+    levels: OwnParameters
     columns: Float[np.ndarray, "cell n"]
     """Derivatives of c2 by the fitted parameters of all bins."""
     correlated: Float[np.ndarray, "cell n"]
-    """noise @ weights @ columns, these without what `own` explains."""
+    """noise @ weights @ columns, these without what `levels` explains."""
 
     def place(self, scan: Scan) -> tuple[int, ...]:
         first = self.members[0]
@@ -102,7 +104,7 @@ class FittedCells(NamedTuple):
     inverse: Matrix
     """Of the normal matrix of all cells, by the parameters of all bins."""
     fitted: Matrix
-    """The covariance of its scores."""
+    """The covariance of the scores of these parameters."""
     of_pairs: Float[np.ndarray, "moved moved"]
     """The covariance of theta that the measured noise gives to a fit of all pairs."""
     of_weighted: Float[np.ndarray, "moved moved"]
@@ -122,27 +124,29 @@ class FittedCells(NamedTuple):
         by_noise: whether the noise of bins is in the weights.
         """
         tests = next(iter(weights.values())).shape[1]
-        left = np.zeros(tests)
+        variance = np.zeros(tests)
         scores, across = np.zeros((2, len(self.inverse), tests))
         of_bin, relative = np.zeros((2, len(weights), tests))
         for n, (b, of_cells) in enumerate(weights.items()):
             bin = self.bins[b]
-            weight, covariance, own = of_cells[bin.cells], bin.noise.covariance, bin.own
+            weight, covariance = of_cells[bin.cells], bin.noise.covariance
             noise = covariance @ weight
             of_bin[n] = (weight * noise).sum(0)
-            noise -= (covariance @ own.to.T) @ (own.columns.T @ weight)
-            weight = own.left_by(weight)
-            left += (weight * noise).sum(0)
+            # offset and contrast of the bin are taken out first: then only theta is common to all
+            noise -= (covariance @ bin.levels.to.T) @ (bin.levels.columns.T @ weight)
+            weight = bin.levels.left_by(weight)
+            variance += (weight * noise).sum(0)
             _, relative[n] = log_variances(bin.noise.of_cells, weight.T, bin.noise.expected)
             scores += bin.columns.T @ weight
             across += bin.correlated.T @ weight
         taken = self.inverse @ scores
-        left += (taken * (self.fitted @ taken)).sum(0) - 2 * (across * taken).sum(0)
+        variance += (taken * (self.fitted @ taken)).sum(0) - 2 * (across * taken).sum(0)
         total = of_bin.sum(0)
         share = of_bin / np.maximum(total, np.finfo(float).tiny)
         freedom = 2 / np.maximum((share**2 * relative).sum(0), np.finfo(float).tiny)
         excess = (share * excess_of_weighted(share, relative)).sum(0) if by_noise else 0.0
-        return np.maximum(left, LEAST_LEFT * total) * (1 + excess), freedom
+        # the difference of nearly equal numbers, where the fit takes nearly all, is not trusted
+        return np.maximum(variance, LEAST_LEFT * total) * (1 + excess), freedom
 
 
 def excess_of_weighted(
@@ -165,15 +169,15 @@ class _WeightedFit:
         self.maps: dict[int, Float[np.ndarray, "n cell"]] = {}
 
     def add(
-        self, bin: int, own: np.ndarray, columns: np.ndarray, weights: np.ndarray, measured: Matrix
+        self, bin: int, levels: Matrix, columns: Matrix, weights: Matrix, measured: Matrix
     ) -> tuple[OwnParameters, Float[np.ndarray, "cell n"]]:
         """Return the parameters that the bin has for itself, and the weighted columns without them."""
-        eliminated = own_parameters(own, weights @ own)
-        left = eliminated.outside(columns)
-        self.normal += columns.T @ weights @ left
-        self.maps[bin] = (weights @ left).T
+        eliminated = own_parameters(levels, weights @ levels)
+        outside = eliminated.outside(columns)
+        self.normal += columns.T @ weights @ outside
+        self.maps[bin] = (weights @ outside).T
         self.scores += self.maps[bin] @ measured @ self.maps[bin].T
-        return eliminated, weights @ left
+        return eliminated, weights @ outside
 
     def covariance(self, shared: Matrix) -> Matrix:
         """Return that of the parameters; shared: of scores, what bins of one speckle add."""
@@ -205,9 +209,9 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         linear = np.tensordot(share, shared[members], 1)
         by_theta = reduced.contrast[b] * cells.slopes.T
         columns = np.concatenate([levels @ linear, by_theta], axis=1)
-        own, weights = levels[:, own_of[b]], (np.diag(cells.pairs * weight), noise.inverse)
+        levels, weights = levels[:, own_of[b]], (np.diag(cells.pairs * weight), noise.inverse)
         added = [
-            fit.add(b, own, columns, of_cells, noise.measured)
+            fit.add(b, levels, columns, of_cells, noise.measured)
             for fit, of_cells in zip(fits, weights, strict=True)
         ]
         eliminated, weighted = added[weighting]
@@ -225,14 +229,14 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         fit.covariance(shared.added(fit.maps, between).covariance)[of_theta, of_theta]
         for fit in fits
     )
-    given = {}
+    smoothed = {}
     if smoothness := request.search.smoothness:
         to_theta = np.zeros((len(joint.which), n))
         to_theta[joint.which, of_theta] = np.diag(joint.size[:m])
-        given = {name: to_theta[smoothness.places[name]] for name in smoothness.given}
+        smoothed = {name: to_theta[smoothness.places[name]] for name in smoothness.given}
     return FittedCells(
         intervals, residual, f, pairs_of, variances, bins, pseudoinverse(normal), fitted, of_pairs,
-        of_weighted, shared, given,
+        of_weighted, shared, smoothed,
     )  # fmt: skip
 
 
@@ -261,14 +265,15 @@ def _pooled_repeats(
     pooled_bins = {}
     for members in groups.values():
         odd = np.ones(len(members), bool)
+        # of two bins that differ, neither is the one that deviates
         if len(members) > 2:
             odd = _deviating([bins[b] for b in members], members, reduced, typical[members])
         for b in np.array(members)[odd].tolist():
             pooled_bins[b] = bins[b], [b], np.ones(1), float(typical[b])
         if not odd.all():
-            rest = np.array(members)[~odd].tolist()
-            share, weight = _shares(reduced.contrast[rest], typical[rest])
-            pooled_bins[rest[0]] = _mean_of([bins[b] for b in rest], share), rest, share, weight
+            alike = np.array(members)[~odd].tolist()
+            share, weight = _shares(reduced.contrast[alike], typical[alike])
+            pooled_bins[alike[0]] = _mean_of([bins[b] for b in alike], share), alike, share, weight
     return {b: pooled_bins[b] for b in sorted(pooled_bins)}
 
 
@@ -304,10 +309,10 @@ def _deviating(
     covariance = of_cells.at(float(noises[0].expected.mean_counts[best]))
     inverse, pairs = 1 / np.diag(covariance), cells.pairs * len(members)
     _, mix = means_of_cells(cells.intervals, inverse, pairs, MIN_PAIRS)
-    own = np.stack([np.ones(len(inverse)), cells.f], axis=1)
-    own = own[:, linear_columns(reduced)[0][members[0]]]
-    left = own_parameters(own, cells.pairs[:, None] * own).left_by(mix)
-    spread = (left * (covariance @ left)).sum(0)
+    levels = np.stack([np.ones(len(inverse)), cells.f], axis=1)
+    levels = levels[:, linear_columns(reduced)[0][members[0]]]
+    weights = own_parameters(levels, cells.pairs[:, None] * levels).left_by(mix)
+    spread = (weights * (covariance @ weights)).sum(0)
     spread = np.maximum(spread, LEAST_LEFT * (mix * (covariance @ mix)).sum(0))
     residuals = np.stack([noise.residual for noise in noises], axis=1)
     mean = residuals @ _shares(contrast, typical)[0]

@@ -2,10 +2,10 @@
 
 Residuals are averaged over cells of age and lag, these over bins, and over all ages or lags. The variance of
 each such mean is that of the noise (`speckle_covariance`) less what the fit takes out of it; nothing else is
-assumed, and it costs no pass. Alternatives that have a name are tested beside (`score_tests`).
+assumed, and it costs no pass. Alternatives that have a name are tested, too (`score_tests`).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -27,7 +27,7 @@ from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
 MIN_SHARE = 0.005
-"""Deviations below this share of the contrast are not called misfit, however certain."""
+"""Deviations below this share of the contrast are no misfit, however certain they are."""
 MIN_CELLS = 12
 """With fewer cells nothing is tested."""
 MIN_RINGS = 3
@@ -35,7 +35,7 @@ MIN_RINGS = 3
 MIN_SPREAD = 1e-3
 """Of cos 2φ within a ring, below which φ is taken for one."""
 MIN_FREEDOM = 4
-"""Fewest more bins than rings and trends with φ, with which these trends are tested."""
+"""Trends with φ are tested where there are so many more bins than rings and trends."""
 
 
 class _Means(NamedTuple):
@@ -48,6 +48,19 @@ class _Means(NamedTuple):
     cells: list[Int[np.ndarray, " some"]]
     repeats: int = 1
     """Bins of which each mean was looked at before they were pooled."""
+
+    @property
+    def tests(self) -> int:
+        return int(np.isfinite(self.z).sum()) * self.repeats
+
+    def limits(self, tests: int) -> PerCell:
+        """Return the |z| above which a mean deviates, one of so many that are tested (Bonferroni)."""
+        return -stdtrit(self.freedom, LEVEL_OF_MISFIT / 2 / tests)
+
+    def over_limit(self, tests: int) -> PerCell:
+        """Return |z| over its limit; 0 of deviations that are too small to matter."""
+        large = np.abs(self.residual) >= MIN_SHARE * self.contrast
+        return np.where(np.isfinite(self.z) & large, np.abs(self.z) / self.limits(tests), 0.0)
 
 
 @one_blas_thread()
@@ -62,32 +75,14 @@ def examine_model(
         return None, None
     contrast = np.abs(np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast)))
     means = _means(scan, cells, contrast)
-    tests = int(sum(np.isfinite(group.z).sum() * group.repeats for group in means))
+    tests = sum(group.tests for group in means)
     if tests < MIN_CELLS:  # the model interpolates the data
         return None, None
     scores = score_tests(scan, cells, contrast, _alternatives_of(request))
-    limits = [-stdtrit(group.freedom, LEVEL_OF_MISFIT / 2 / tests) for group in means]
-    over_limit = []  # |z| over its limit; 0 of deviations that are too small to matter
-    for group, limit in zip(means, limits, strict=True):
-        large = np.abs(group.residual) >= MIN_SHARE * group.contrast
-        over_limit.append(np.where(np.isfinite(group.z) & large, np.abs(group.z) / limit, 0.0))
-    of_worst = int(np.argmax([ratio.max(initial=0.0) for ratio in over_limit]))
-    worst, test = means[of_worst], int(np.argmax(over_limit[of_worst]))
-    largest = float(over_limit[of_worst][test] * limits[of_worst][test])
-    first, stop, shortest, longest = np.array([cells.intervals[n] for n in worst.cells[test]]).T
-    spacing = (scan.time[-1] - scan.time[0]) / max(scan.n_frames - 1, 1)
     check = ModelCheck(
         tests=tests,
-        threshold=float(limits[of_worst][test]),
-        deviating=int(sum((ratio > 1).sum() for ratio in over_limit)),
-        largest=largest,
-        where=worst.words,
-        age=(float(scan.time[first.min()]), float(scan.time[stop.max() - 1])),
-        lag=(float(shortest.min() * spacing), float((longest.max() - 1) * spacing)),
-        residual=float(worst.residual[test]),
-        share=float(worst.residual[test] / max(worst.contrast, np.finfo(float).tiny)),
+        **_largest_deviation(scan, cells, means, tests),
         depends_on=_depends_on(scan, cells),
-        p_of_largest=min(1.0, 2 * tests * float(stdtr(worst.freedom[test], -largest))),
         p_value=speckle.p_value,
         alternative=best_alternative(scores, MIN_SHARE),
     )
@@ -95,6 +90,31 @@ def examine_model(
     scaled = any(parameter.q_power > 0 for parameter, free in inside if free)
     several = len(rings_of(scan.q[list(speckle.bins)])) >= MIN_RINGS
     return check, power_of_q(scores) if scaled and several else None
+
+
+def _largest_deviation(
+    scan: Scan, cells: FittedCells, means: list[_Means], tests: int
+) -> dict[str, Any]:
+    """Return the fields of a `ModelCheck` on the means that are over their limits, and on the largest."""
+    over_limit = [group.over_limit(tests) for group in means]
+    # by the ratio, not by z: few degrees of freedom allow a larger z
+    of_worst = int(np.argmax([ratio.max(initial=0.0) for ratio in over_limit]))
+    worst, test = means[of_worst], int(np.argmax(over_limit[of_worst]))
+    threshold = float(worst.limits(tests)[test])
+    largest = float(over_limit[of_worst][test] * threshold)
+    first, stop, shortest, longest = np.array([cells.intervals[n] for n in worst.cells[test]]).T
+    spacing = (scan.time[-1] - scan.time[0]) / max(scan.n_frames - 1, 1)
+    return {
+        "threshold": threshold,
+        "deviating": int(sum((ratio > 1).sum() for ratio in over_limit)),
+        "largest": largest,
+        "where": worst.words,
+        "age": (float(scan.time[first.min()]), float(scan.time[stop.max() - 1])),
+        "lag": (float(shortest.min() * spacing), float((longest.max() - 1) * spacing)),
+        "residual": float(worst.residual[test]),
+        "share": float(worst.residual[test] / max(worst.contrast, np.finfo(float).tiny)),
+        "p_of_largest": min(1.0, 2 * tests * float(stdtr(worst.freedom[test], -largest))),
+    }
 
 
 OF_PARAMETERS = {"stretching": "stretching", "q_exponent": "power_of_q"}
@@ -108,12 +128,13 @@ def _alternatives_of(request: Request) -> set[str]:
 
 
 def _means(scan: Scan, cells: FittedCells, contrast: PerBin) -> list[_Means]:
-    known = np.isin(np.arange(len(scan.bins)), list(cells.bins))
-    groups = [("all bins", known)] if known.sum() > 1 else []
+    with_noise = np.isin(np.arange(len(scan.bins)), list(cells.bins))
+    groups = [("all bins", with_noise)] if with_noise.sum() > 1 else []
     rings, numbers = rings_of(scan.q), ring_numbers(scan.q)
     if len(rings) > 1 and not np.isnan(scan.q).any():
         groups += [
-            (f"the bins at q = {q:.6g} 1/Å", known & (numbers == n)) for n, q in enumerate(rings)
+            (f"the bins at q = {q:.6g} 1/Å", with_noise & (numbers == n))
+            for n, q in enumerate(rings)
         ]
     means = []
     for words, members in groups:
@@ -123,7 +144,7 @@ def _means(scan: Scan, cells: FittedCells, contrast: PerBin) -> list[_Means]:
         typical = float(np.median(contrast[members]))
         means.append(_of_group(words, cells, members, several, typical))
     for b, bin in cells.bins.items():
-        alone, words = np.arange(len(known)) == b, bin.words(scan)
+        alone, words = np.arange(len(with_noise)) == b, bin.words(scan)
         of_bin = _of_group(words, cells, alone, 1.0, float(contrast[b]))
         means.append(of_bin._replace(repeats=len(bin.members)))
     return means + _with_phi(scan, cells, float(np.median(contrast)))
@@ -137,10 +158,10 @@ def _of_group(
     variance = cells.variances[bins]
     there = np.isfinite(cells.residual[bins]) & (variance > 0)
     weight = np.where(there, 1 / np.where(there, variance, 1.0), 0.0)
-    each = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
+    share_of_bins = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
     pairs = (cells.pairs[bins] * there).sum(0)
     sets, mix = means_of_cells(cells.intervals, weight.sum(0), pairs, MIN_PAIRS)
-    weights = {int(b): row[:, None] * mix for b, row in zip(bins, each, strict=True)}
+    weights = {int(b): row[:, None] * mix for b, row in zip(bins, share_of_bins, strict=True)}
     residual = sum(np.nan_to_num(cells.residual[b]) @ weights[int(b)] for b in bins)
     variance, freedom = cells.variance(weights, by_noise=True)
     z = _in_errors(np.asarray(residual), variance * several)
@@ -150,8 +171,8 @@ def _of_group(
 def _in_errors(
     residual: Float[np.ndarray, " mean"], variance: Float[np.ndarray, " mean"]
 ) -> Float[np.ndarray, " mean"]:
-    known = variance > 0
-    return np.where(known, residual / np.sqrt(np.where(known, variance, 1.0)), np.nan)
+    noisy = variance > 0
+    return np.where(noisy, residual / np.sqrt(np.where(noisy, variance, 1.0)), np.nan)
 
 
 def _with_phi(scan: Scan, cells: FittedCells, contrast: float) -> list[_Means]:
@@ -169,16 +190,16 @@ def _with_phi(scan: Scan, cells: FittedCells, contrast: float) -> list[_Means]:
         return []
     chosen = np.eye(len(cells.intervals))[:, whole]
     words = ("all bins, as cos 2φ", "all bins, as sin 2φ")
-    each = zip(words, np.linalg.pinv(basis)[-2:], basis.T[-2:], strict=True)
-    for name, row, column in each:
+    trends = zip(words, np.linalg.pinv(basis)[-2:], basis.T[-2:], strict=True)
+    for name, row, column in trends:
         if max(np.ptp(column[ring[bins]]) for ring in columns) < MIN_SPREAD:
             continue
-        part = row @ cells.residual[np.ix_(bins, whole)]
+        amplitude = row @ cells.residual[np.ix_(bins, whole)]
         weights = {int(b): share * chosen for b, share in zip(bins, row, strict=True)}
         spread, freedom = cells.variance(weights, by_noise=False)
         several = max(cells.shared.counts(bins.tolist()).values())
-        z, sets = _in_errors(part, spread * several), [np.array([n]) for n in whole]
-        means.append(_Means(name, part, z, freedom, contrast, sets))
+        z, sets = _in_errors(amplitude, spread * several), [np.array([n]) for n in whole]
+        means.append(_Means(name, amplitude, z, freedom, contrast, sets))
     return means
 
 
@@ -186,27 +207,29 @@ def _depends_on(scan: Scan, cells: FittedCells) -> str:
     """Return what explains most of the deviations beyond noise: q, bin, age or lag."""
     rings, bins, number = ring_numbers(scan.q), list(cells.bins), np.ones((len(scan.bins), 1))
     number[bins, 0] = [len(bin.members) for bin in cells.bins.values()]
-    each = (cells.variances * number)[bins]
-    typical = np.nanmedian(np.where(each > 0, each, np.nan), axis=0) / number
-    known = np.isfinite(cells.residual) & (typical > 0)
-    weight = np.where(known, 1 / np.where(known, typical, 1.0), 0.0)
+    variances = (cells.variances * number)[bins]
+    # one variance for all bins: by their own, the least noisy would decide alone
+    typical = np.nanmedian(np.where(variances > 0, variances, np.nan), axis=0) / number
+    counted = np.isfinite(cells.residual) & (typical > 0)
+    weight = np.where(counted, 1 / np.where(counted, typical, 1.0), 0.0)
     score = weight * np.nan_to_num(cells.residual)
     members = [rings == ring for ring in np.unique(rings)]
     lag = np.unique([cell.shortest for cell in cells.intervals], return_inverse=True)[1]
-    at_lags, lags = _explained(*(np.bincount(lag, of.sum(0)) for of in (score, weight)))
+    at_lags, lags = _explained(np.bincount(lag, score.sum(0)), np.bincount(lag, weight.sum(0)))
     of_all, n = _explained(score.sum(0), weight.sum(0))
     of_rings = sum(_explained(score[some].sum(0), weight[some].sum(0))[0] for some in members)
     of_bins, _ = _explained(score, weight)
-    parts = {
+    explained = {
         "lag": (at_lags, lags),
         "age": (of_all - at_lags, n - lags),
         "q": (of_rings - of_all, n * (len(members) - 1)),
         "bin": (of_bins - of_rings, n * (len(bins) - len(members))),
     }
-    possible = [name for name, (_, freedom) in parts.items() if freedom > 0]
-    return max(possible, key=lambda name: parts[name][0] - parts[name][1])
+    possible = [name for name, (_, freedom) in explained.items() if freedom > 0]
+    # of noise alone each has about as much χ² as degrees of freedom
+    return max(possible, key=lambda name: explained[name][0] - explained[name][1])
 
 
 def _explained(score: np.ndarray, weight: np.ndarray) -> tuple[float, int]:
-    known = weight > 0
-    return float((score[known] ** 2 / weight[known]).sum()), int(known.sum())
+    weighted = weight > 0
+    return float((score[weighted] ** 2 / weight[weighted]).sum()), int(weighted.sum())

@@ -38,8 +38,8 @@ def profile(
     doing: Callable[[str], None] = lambda _: None,
 ) -> list[ProfilePoint]:
     """Return the points of a profile in order of the parameter, each fitted from the last one."""
-    search, at = request.search, request.search.names.index(name)
-    fixed = replace(search, free=search.free & (np.arange(len(search.names)) != at))
+    search, place = request.search, request.search.names.index(name)
+    fixed = replace(search, free=search.free & (np.arange(len(search.names)) != place))
 
     def measured(trial: lm.Trial) -> ReducedProblem:
         gram = evaluate(trial.theta, trial.linear_params)
@@ -50,17 +50,17 @@ def profile(
     for side, add in ((-error, points.appendleft), (error, points.append)):
         last = state
         for step in STEPS:
-            value = state.theta[at] + step * side
-            if not np.isfinite(search.period[at]):
-                value = float(np.clip(value, search.lower[at], search.upper[at]))
-            if value == last.theta[at]:
+            value = state.theta[place] + step * side
+            if not np.isfinite(search.period[place]):
+                value = float(np.clip(value, search.lower[place], search.upper[place]))
+            if value == last.theta[place]:
                 break  # the bound is reached
             doing(f"profile of {name}, point {next(number)} of {2 * len(STEPS)}: {value:.5g}")
             there = last.theta.copy()
-            there[at], free = value, movable(fixed, last.theta, last.reduced.gradient)
+            there[place], free = value, movable(fixed, last.theta, last.reduced.gradient)
             H = last.reduced.hessian  # which predicts where the free ones are
-            follow = pseudoinverse(H[np.ix_(free, free)]) @ H[free, at]
-            there[free] -= follow * (value - last.theta[at])
+            follow = pseudoinverse(H[np.ix_(free, free)]) @ H[free, place]
+            there[free] -= follow * (value - last.theta[place])
             linear_params = last.reduced.linear_params_after(there - last.theta, 0.0)
             first = lm.Trial(fixed.inside(there), linear_params)
             *_, last = lm.iterate(fixed, measured, first, OPTIONS)

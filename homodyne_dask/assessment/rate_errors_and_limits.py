@@ -85,7 +85,7 @@ def rate_freedom(end: FitEnd, dof: Theta | None = None) -> RateFreedom | None:
 def rate_of_each(request: Request) -> dict[int, str]:
     smoothness = request.search.smoothness
     places = {} if smoothness is None else smoothness.places
-    return {n: rate for rate, at in places.items() for n in range(at.start, at.stop)}
+    return {n: rate for rate, place in places.items() for n in range(place.start, place.stop)}
 
 
 def names_of_rates(request: Request, which: Sequence[int]) -> list[str]:
@@ -122,21 +122,22 @@ def limited_coefficients(
         or SHEAR not in smoothness.places
     ):
         return limited
-    at, form = smoothness.places[SHEAR], smoothness.forms[SHEAR]
-    basis, held = form.basis(form.centres), np.nan_to_num(covariance[at, at])
-    near_zero = np.abs(state.theta[at] @ basis) < NEAR_ZERO * rate_stderr(basis, held)
+    place, form = smoothness.places[SHEAR], smoothness.forms[SHEAR]
+    basis, held = form.basis(form.centres), np.nan_to_num(covariance[place, place])
+    near_zero = np.abs(state.theta[place] @ basis) < NEAR_ZERO * rate_stderr(basis, held)
     if not near_zero.any():
         return limited
     theta = state.theta.copy()
-    theta[at][near_zero] = 0.0
+    theta[place][near_zero] = 0.0
     theta = request.search.inside(theta)
     linear_params = state.reduced.linear_params_after(theta - state.theta, 0.0)
     prior = request.search.prior_terms(theta)
     at_zero = reduce(
         gram(theta, linear_params), request.scaling, request.sum_rounding, prior, linear_params
     )
-    information = np.diag(state.reduced.hessian - penalty.weight)[at]
-    limited[at] = near_zero & (np.diag(at_zero.hessian)[at] < OF_SQUARE**2 * information)
+    # the smoothness of the rate is no information of the data
+    information = np.diag(state.reduced.hessian - penalty.weight)[place]
+    limited[place] = near_zero & (np.diag(at_zero.hessian)[place] < OF_SQUARE**2 * information)
     return limited
 
 
@@ -155,20 +156,21 @@ def constant_rates(
     search, scan = request.search, request.scan
     t = positive_times(np.append(age, scan.time[scan.use]), frame_spacing(scan.time))
     for name, law in RATES.items():
-        at = [search.names.index(one) for one in law if one in search.names]
-        if len(at) < len(law) or not search.free[at].all():
+        place = [search.names.index(parameter) for parameter in law if parameter in search.names]
+        if len(place) < len(law) or not search.free[place].all():
             continue
-        value, gradient = rate(t, end.theta[at], request.problem.convention.floor_of(name))
+        value, gradient = rate(t, end.theta[place], request.problem.convention.floor_of(name))
         for covariance, dof in errors:
-            own = np.where(np.outer(moved[at], moved[at]), covariance[np.ix_(at, at)], 0.0)
-            if np.isfinite(own).all():
-                error = rate_stderr(gradient[:, :1], own)[0]
-                away = rate_stderr(gradient - gradient[:, :1], own)
-                known = away > 0  # not the age itself
-                limit = half_width(CONSTANT, np.nanmin(dof[at], initial=np.inf)) * away[known]
-                near = known.any() and (np.abs(value - value[0])[known] <= limit).all()
+            block = np.ix_(place, place)
+            of_law = np.where(np.outer(moved, moved)[block], covariance[block], 0.0)
+            if np.isfinite(of_law).all():
+                error = rate_stderr(gradient[:, :1], of_law)[0]
+                away = rate_stderr(gradient - gradient[:, :1], of_law)
+                others = away > 0  # not the age itself
+                limit = half_width(CONSTANT, np.nanmin(dof[place], initial=np.inf)) * away[others]
+                near = others.any() and (np.abs(value - value[0])[others] <= limit).all()
                 if near and 0 < error < MOST_UNSURE * abs(value[0]):
-                    unit = request.parameters[at[0]].unit
+                    unit = request.parameters[place[0]].unit
                     constant[name] = float(value[0]), float(error), unit
                 break
     return constant

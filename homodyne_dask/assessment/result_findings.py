@@ -1,4 +1,4 @@
-"""What a fit found out about itself: each check is a function of the end of a fit, and yields findings."""
+"""What is to be said of a fit: each check is a function of the end of a fit, and yields findings."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import chdtrc
 
 from homodyne_dask.assessment.aliased_fringes import aliased_fringes
 from homodyne_dask.assessment.assessment import AssessedFit, Assessment, names_in_model
+from homodyne_dask.assessment.decay_test import offset_has_prior
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.rate_errors_and_limits import SHEAR, names_of_rates, rate_of_each
 from homodyne_dask.assessment.speckle_errors import (
@@ -58,15 +60,15 @@ MAX_DEVIATION_FROM_PRIOR, MOST_NAMED = 3.0, 6
 MAX_P_OF_DRIFT, MIN_DRIFT = IMPROBABLE, 0.1
 """Probability below which, and share of contrast above which, its change with q or φ is said."""
 MIN_SPREAD = 1e-3
-"""Of ln q, and of the cosine of 2φ, below which q and φ are taken for one."""
+"""Spread of ln q, and of cos 2φ, below which all q, or all φ, count as one."""
 LOWEST_OFFSET, HIGHEST_OFFSET = 0.5, 1.5
 """Offsets below and above which they are commented on; c2 without correlation is 1."""
 LEAST_DEVIATION, LARGE_DEVIATION = 0.005, 0.05
 """Shares of contrast by which offsets differ from 1, above which that is said, and is a warning: other ways
 to normalise move them by some percent."""
 ERRORS_OF_TABLE = {"table": 1.0, "residuals": 3.0}
-"""Errors of offsets of tables over those of independent points, by the source of σ: those that beamlines give
-are of pixels, which differ more than points of a curve scatter."""
+"""Errors of offsets of tables over those of independent points, by the source of σ: the errors that beamlines
+give are the scatter of pixels, which is larger than that of the points of a curve."""
 HIGHEST_OF_TABLE = 1.2
 """Contrast of a table, which is 1 of g1 and of (g2 - 1)/contrast, but for their noise."""
 HIGHEST_C2 = 2.0
@@ -100,6 +102,7 @@ def result_findings(
 
 def findings_of_doubts(doubts: Iterable[Doubt], said: Iterable[Finding] = ()) -> Iterator[Finding]:
     """Yield the findings on what the data do not determine, but those about parameters of `said`."""
+    # "determined" names what is known: no doubt is about these
     about = [set(row.about) for row in said if row.code != "determined"]
     for code, names, numbers in doubts:
         if names and any(set(names) <= parameters for parameters in about):
@@ -118,11 +121,10 @@ def _advised(
 
 def misfit(end: AssessedFit) -> Iterator[Finding]:
     """Yield what speaks against the model, all of severity error, or that it was not checked."""
-    request, assessment, reduced = end.request, end.assessment, end.reduced
+    request, assessment = end.request, end.assessment
     if not assessment.decay:
         return
     check, power = assessment.check, assessment.power_of_q
-    source = request.scan.attributes.sigma_source
     if power is not None and power.differs:
         numbers = {"power": [power.power, power.stderr], "p": power.p, "level": LARGEST_P}
         yield _advised(end, "power-of-q", **numbers, model=request.problem.model.name)
@@ -135,43 +137,54 @@ def misfit(end: AssessedFit) -> Iterator[Finding]:
         level = {"p": check.p, "level": LEVEL_OF_MISFIT}
         for of_check in _of_check(end, check):
             yield replace(of_check, numbers={**of_check.numbers, **level})
-        return
-    redchi = reduced.redchi(end.free)
-    if redchi > MAX_REDCHI.get(source if check is None else "tested", np.inf):
-        code = "table-misfit" if request.scan.is_table else "chisqr-too-high"
+    else:
+        yield from _high_chisqr(end)
+
+
+def _high_chisqr(end: AssessedFit) -> Iterator[Finding]:
+    scan, redchi = end.request.scan, end.reduced.redchi(end.free)
+    source = scan.attributes.sigma_source
+    # means of residuals that were tested tell a misfit from noise that is larger than σ
+    limit = MAX_REDCHI.get(source if end.assessment.check is None else "tested", np.inf)
+    if redchi > limit:
+        code = "table-misfit" if scan.is_table else "chisqr-too-high"
         yield _advised(end, code, redchi=redchi, sigma_source=source)
 
 
 def _of_check(end: AssessedFit, check: ModelCheck) -> Iterator[Finding]:
-    request, assessment = end.request, end.assessment
-    alternative, power = check.alternative, assessment.power_of_q
+    alternative, power = check.alternative, end.assessment.power_of_q
     if check.deviating:
         keys = ("deviating", "tests", "threshold", "age", "lag", "where", "share", "largest")
         yield finding("model-misfit", **{key: getattr(check, key) for key in keys})
     if alternative is not None:
+        # the finding on the power of q has named it, and what to try
         if alternative.name == "power_of_q" and power is not None and power.differs:
             return
         if not check.deviating:
             yield finding("model-misfit-shape", share=alternative.share)
-    chosen = list(request.options.bounds or {})
-    yield from _other_flow(end, chosen)
-    ended = np.flatnonzero(assessment.at_bound & ~end.of_constant & ~end.held_offsets)
-    ended = names_of_rates(request, ended.tolist())
-    bounded = [name for name in ended if name not in (*chosen, "gamma_dot")]
-    if bounded:
+    yield from _other_flow(end)
+    if bounded := _at_default_bounds(end):
         yield _advised(end, "default-bounds-reached", bounded)
-    elif alternative is not None and request.options.scaling == "individual":
+    elif alternative is not None and end.request.options.scaling == "individual":
         yield _of_alternative(end, alternative)
     else:
         yield _of_pattern(end, check.depends_on)
 
 
-def _other_flow(end: AssessedFit, chosen: list[str]) -> Iterator[Finding]:
-    problem = end.request.problem
+def _at_default_bounds(end: AssessedFit) -> list[str]:
+    """Return the parameters and rates that a bound which no user gave keeps from the data."""
+    ended = np.flatnonzero(end.assessment.at_bound & ~end.of_constant & ~end.held_offsets)
+    # the sign of a shear rate is another matter (`_other_flow`, `_shear_sign`)
+    others = (*(end.request.options.bounds or {}), "gamma_dot")
+    return [name for name in names_of_rates(end.request, ended.tolist()) if name not in others]
+
+
+def _other_flow(end: AssessedFit) -> Iterator[Finding]:
+    problem, bounds_of_user = end.request.problem, end.request.options.bounds or {}
     if problem.convention is Convention.HOMODYNE:
         if problem.model.needs_gap:
             yield _advised(end, "other-convention")
-    elif "gamma_dot" in problem.model.splines and "gamma_dot" not in chosen:
+    elif "gamma_dot" in problem.model.splines and "gamma_dot" not in bounds_of_user:
         yield _advised(end, "flow-may-reverse", ["gamma_dot"])
 
 
@@ -243,8 +256,8 @@ def _constant(end: AssessedFit) -> Iterator[Finding]:
     if not rates:
         return
     held = [name for rate in rates for name in RATES[rate][1:]]
-    all_of = len(rates) == 1 + request.problem.model.needs_gap and not request.options.tie
-    if all_of and (simple := CONSTANT_MODELS.get(request.problem.model.name)):
+    every_rate = len(rates) == 1 + request.problem.model.needs_gap and not request.options.tie
+    if every_rate and (simple := CONSTANT_MODELS.get(request.problem.model.name)):
         command = end.command(model=simple)
     else:
         command = end.command(" ".join(f"--fixed {name}=0" for name in held))
@@ -255,6 +268,7 @@ def _constant(end: AssessedFit) -> Iterator[Finding]:
 def _directions(end: AssessedFit) -> Iterator[Finding]:
     search, state = end.request.search, end.state
     of_data, told = determined_at(search, state), {*end.names[end.of_constant].tolist()}
+    # what more digits of the same sums would tell is hidden, not unknown
     finer = replace(state, reduced=state.reduced.rounded_as_float64)
     certain = determined_at(search, finer).undetermined if of_data.undetermined else []
     slow = state.slow_steps >= MAX_SLOW_STEPS
@@ -314,9 +328,9 @@ def _same_at_all_q(end: AssessedFit) -> Iterator[Finding]:
         return
     first, stop = scan.frames
     t2 = scan.time[first + 1 : stop]
-    at = backend_of(model).point(request.problem, theta, scan.time)
+    point = backend_of(model).point(request.problem, theta, scan.time)
     phi, t1 = np.full(2, scan.phi[0]), np.full_like(t2, scan.time[first])
-    low, high = backend_of(model).f_at(at, scan.time, rings[[0, -1]], phi, t1, t2)
+    low, high = backend_of(model).f_at(point, scan.time, rings[[0, -1]], phi, t1, t2)
     if np.array_equal(low, high) and np.ptp(low) != 0:
         yield _advised(end, "same-at-all-q", model=model.name, rings=describe_rings(scan.q))
 
@@ -339,10 +353,10 @@ def _at_bounds(end: AssessedFit) -> Iterator[Finding]:
     """Yield rates and parameters at bounds; decays longer than the record have a finding of their own."""
     search, theta = end.request.search, end.theta
     smoothness = search.smoothness
-    for rate, at in ({} if smoothness is None else smoothness.places).items():
-        if (bounded := end.assessment.at_bound[at]).any():
-            numbers = {"splines": bounded.sum(), "total": at.stop - at.start}
-            yield finding("rate-at-bound", [rate], bound=theta[at][bounded].min(), **numbers)
+    for rate, place in ({} if smoothness is None else smoothness.places).items():
+        if (bounded := end.assessment.at_bound[place]).any():
+            numbers = {"splines": bounded.sum(), "total": place.stop - place.start}
+            yield finding("rate-at-bound", [rate], bound=theta[place][bounded].min(), **numbers)
     ended = end.assessment.at_bound & ~end.slower_than_record & ~end.of_constant
     ended[list(rate_of_each(end.request))] = False
     if ended.any():
@@ -350,8 +364,10 @@ def _at_bounds(end: AssessedFit) -> Iterator[Finding]:
         bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
         shares = [p.bounds == (0, 1) and not p.unit for p in end.request.parameters]
         held = (end.held_offsets | shares)[ended]
-        each = map(_wider_bounds, names_in_model(names), bounds.tolist(), search.log[ended], held)
-        wider = " ".join(dict.fromkeys(each))
+        of_model = names_in_model(names)
+        options = map(_wider_bounds, of_model, bounds.tolist(), search.log[ended], held)
+        # once each: parameters of several scans have one name in the model
+        wider = " ".join(dict.fromkeys(options))
         unknown = end.names[ended & np.isnan(end.stderr) & np.isfinite(end.stderr).any()]
         by_name = dict(zip(names, bounds, strict=True))
         yield finding("at-bound", names, wider, bounds=by_name, conditional=unknown)
@@ -363,15 +379,18 @@ def _unresolved(end: AssessedFit) -> Iterator[Finding]:
     covariance = errors.naive if errors.robust is None else errors.robust
     if smoothness is None or covariance is None:
         return
-    for rate, at in smoothness.places.items():
-        form, held = smoothness.forms[rate], np.nan_to_num(covariance[at, at])
-        if rate != LOG_DENSITY and (ages := unresolved_ends(form, end.theta[at], held)):
+    for rate, place in smoothness.places.items():
+        form, held = smoothness.forms[rate], np.nan_to_num(covariance[place, place])
+        # a density of rates has no ages
+        if rate != LOG_DENSITY and (ages := unresolved_ends(form, end.theta[place], held)):
             yield finding("rate-unresolved", [rate], ages=ages)
     if (limited := end.assessment.limited).any():
-        form, at = smoothness.forms[SHEAR], smoothness.places[SHEAR]
+        form, place = smoothness.forms[SHEAR], smoothness.places[SHEAR]
         centres = np.clip(form.centres, form.first, form.last)
-        stretches = np.split(centres, np.flatnonzero(np.diff(limited[at])) + 1)
-        ages = [(of[0], of[-1]) for of in stretches[not limited[at.start] :: 2]]
+        stretches = np.split(centres, np.flatnonzero(np.diff(limited[place])) + 1)
+        # every other stretch is limited: the first, if its first coefficient is
+        limited_stretches = stretches[not limited[place.start] :: 2]
+        ages = [(stretch[0], stretch[-1]) for stretch in limited_stretches]
         yield finding("rate-limit-only", [SHEAR], ages=ages, coefficients=end.names[limited])
 
 
@@ -426,11 +445,11 @@ def _bins(end: AssessedFit) -> Iterator[Finding]:
 
     yield from some("bins-without-decay", reduced.undetermined, used)
     yield from some("bins-without-pairs", ~used, np.ones_like(used))
-    for at, name in ((1, "contrast"), (0, "offset")):
-        if number := int(reduced.at_bound[used, at].sum()):
+    for column, name in ((1, "contrast"), (0, "offset")):
+        if number := int(reduced.at_bound[used, column].sum()):
             yield finding("scaling-at-bound", [name], bins=number, total=used.sum())
     highest = HIGHEST_OF_TABLE if end.request.scan.is_table else 1.0
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # NaN of bins without pairs, which `seen` excludes
         high = seen & (reduced.offset > HIGHEST_OFFSET)
         high &= reduced.offset + reduced.contrast > HIGHEST_C2
         beyond = seen & ((reduced.contrast > highest) | (reduced.offset < LOWEST_OFFSET)) & ~high
@@ -441,22 +460,37 @@ def _bins(end: AssessedFit) -> Iterator[Finding]:
 
 
 def _other_offsets(end: AssessedFit) -> Iterator[Finding]:
-    noise, prior, request = end.assessment.noise, end.request.scaling.prior, end.request
-    offset = _offset_of_table(end) if request.scan.is_table else noise and noise.offset
-    told = "offset" in (request.scan.attributes.truth or {})  # by a simulated file
-    if offset is None or told or (prior is not None and prior.weight[0]):
-        return
-    if abs(offset.mean) < LEAST_DEVIATION or not offset.p < MAX_P_OF_DRIFT:
+    offset = _deviation_of_offsets(end)
+    if offset is None or abs(offset.mean) < LEAST_DEVIATION or not offset.p < MAX_P_OF_DRIFT:
         return
     code = "offset-far-from-1" if abs(offset.mean) > LARGE_DEVIATION else "offset-not-1"
+    # one digit: it is typed in a command
     near = float(f"{PRIOR_OF_OFFSET * np.mean(end.reduced.contrast[end.with_decay]):.0e}")
-    model, advice = f"frozen + {request.problem.model.name}", ""
-    with suppress(OptionError):  # beats are no part of a sum, nor are rates without a formula
-        known = np.isfinite(request.scan.q).all() and "frozen" not in request.problem.model.name
-        if offset.mean > 0 and known and model_named(model):
-            advice = end.command(f"--offset prior=1:{near:g}", model, Convention.PHYSICAL)
+    advice = ""
+    if offset.mean > 0 and (model := _with_frozen_part(end)):
+        advice = end.command(f"--offset prior=1:{near:g}", model, Convention.PHYSICAL)
     numbers = {"size": offset.mean, "p": offset.p, "level": MAX_P_OF_DRIFT, "deviation": near}
     yield finding(code, ["offset"], advice, **numbers)
+
+
+def _deviation_of_offsets(end: AssessedFit) -> OffsetDeviation | None:
+    """Return how far offsets are from 1; None where it is unknown, or where a user or a file tells it."""
+    scan, noise = end.request.scan, end.assessment.noise
+    simulated = "offset" in (scan.attributes.truth or {})
+    if simulated or offset_has_prior(end.request.scaling):
+        return None
+    return _offset_of_table(end) if scan.is_table else noise and noise.offset
+
+
+def _with_frozen_part(end: AssessedFit) -> str:
+    """Return the name of the model with a frozen part, which raises offsets, or ''."""
+    name = end.request.problem.model.name
+    if "frozen" in name or not np.isfinite(end.request.scan.q).all():
+        return ""
+    with suppress(OptionError):  # beats are no part of a sum, nor are rates without a formula
+        model_named(f"frozen + {name}")
+        return f"frozen + {name}"
+    return ""
 
 
 def _offset_of_table(end: AssessedFit) -> OffsetDeviation | None:
@@ -474,9 +508,9 @@ def _few_bins(end: AssessedFit) -> Iterator[Finding]:
         numbers = {"independent": independent, "bins": bins, "needed": MIN_CLUSTERS}
         yield _advised(end, "few-independent-bins", **numbers)
     # `points-correlated` says why errors of a table are absent
-    if end.assessment.errors.naive is None or not end.assessment.decay or end.request.scan.is_table:
-        return
-    yield from _errors_of_few_bins(end)
+    with_errors = end.assessment.errors.naive is not None and end.assessment.decay
+    if with_errors and not end.request.scan.is_table:
+        yield from _errors_of_few_bins(end)
 
 
 def _neighbours(end: AssessedFit) -> Iterator[Finding]:
@@ -487,14 +521,10 @@ def _neighbours(end: AssessedFit) -> Iterator[Finding]:
 
 
 def _errors_of_few_bins(end: AssessedFit) -> Iterator[Finding]:
+    if _errors_by_clusters(end):
+        return
     errors, speckle = end.assessment.errors, end.assessment.noise
     few = errors.of_few(end.request.search.names)
-    enough = clusters_in(end.reduced, end.request.clusters) >= MIN_CLUSTERS
-    of_all = not end.assessment.alone and errors.robust is not None  # from the bins of all scans
-    independent = speckle is None or not speckle.shared.shares
-    by_clusters = independent and (enough or of_all) and not few and errors.method != SPECKLE
-    if by_clusters:
-        return
     why = "few-cells" if speckle is None else speckle.objection
     if few and not end.assessment.alone:
         why = "together"
@@ -503,6 +533,17 @@ def _errors_of_few_bins(end: AssessedFit) -> Iterator[Finding]:
         yield finding("no-standard-error", few, why=why, **limits)
     elif speckle is not None and speckle.distance >= FAR_FROM_CORRELATION:
         yield finding("not-a-correlation", percent=100 * speckle.distance)
+
+
+def _errors_by_clusters(end: AssessedFit) -> bool:
+    """Return whether the scatter between independent bins gives the errors of all parameters."""
+    errors, speckle = end.assessment.errors, end.assessment.noise
+    if errors.method == SPECKLE or errors.of_few(end.request.search.names):
+        return False
+    if speckle is not None and speckle.shared.shares:
+        return False  # neighbours are not independent
+    of_all_scans = not end.assessment.alone and errors.robust is not None
+    return of_all_scans or clusters_in(end.reduced, end.request.clusters) >= MIN_CLUSTERS
 
 
 def _priors(end: AssessedFit) -> Iterator[Finding]:
@@ -554,8 +595,6 @@ def contrast_changes(
     scan: Scan, contrast: PerBin, error: PerBin, isotropic: bool
 ) -> Iterator[Finding]:
     """Yield that contrast changes with q, or with φ of isotropic models, beyond errors and much of itself."""
-    from scipy.special import chdtrc  # loads for a fifth of a second
-
     seen = np.isfinite(contrast) & np.isfinite(error) & (error > 0)
     turn = np.deg2rad(2 * scan.phi)
     of_q = np.log(scan.q / scan.q[0])  # NaN where one is unknown
@@ -563,8 +602,8 @@ def contrast_changes(
     columns |= {"φ": [np.cos(turn), np.sin(turn)]} if isotropic else {}
     for name, trends in columns.items():
         X = np.stack([np.ones(len(contrast)), *trends], axis=1)[seen]
-        known = len(X) and np.isfinite(X).all()
-        freedom = int(np.linalg.matrix_rank(X, tol=MIN_SPREAD)) - 1 if known else 0
+        finite = len(X) and np.isfinite(X).all()
+        freedom = int(np.linalg.matrix_rank(X, tol=MIN_SPREAD)) - 1 if finite else 0
         if freedom < 1:
             continue
         root = 1 / error[seen]
@@ -578,16 +617,10 @@ def contrast_changes(
 
 
 def _model_and_data(end: AssessedFit) -> Iterator[Finding]:
-    request, reduced, beat = end.request, end.reduced, end.request.problem.model.beat
+    request = end.request
     yield from aliased_fringes(request, end.theta)
-    of_one = np.char.endswith(end.names, "_ref") | np.char.endswith(end.names, "_sample")
-    if beat is not None and beat.exchange and request.search.free[of_one].all():
-        yield finding("exchangeable", exchange=beat.exchange)
-    if reduced.finite:
-        errors = reduced.decrement_rounding(reduced.variance(end.free))
-        if errors > lm.SolverOptions.decrement:
-            precision = request.problem.precision
-            yield _advised(end, "precision-limit", precision=precision, errors=errors)
+    yield from _exchangeable(end)
+    yield from _limit_of_precision(end)
     parameters = enumerate(request.parameters)
     scaled = [n for n, p in parameters if p.q_power and p.constant is None]
     if scaled and np.isnan(request.scan.q).any():
@@ -597,6 +630,24 @@ def _model_and_data(end: AssessedFit) -> Iterator[Finding]:
     truth, names = request.scan.attributes.truth, request.search.names
     if other := truth_mismatch(truth, request.config, names):
         yield finding("simulated-otherwise", option=other[0], value=other[1])
+
+
+def _exchangeable(end: AssessedFit) -> Iterator[Finding]:
+    """Yield that the two parts of a beat may change places: with a fixed parameter of one they may not."""
+    beat, names = end.request.problem.model.beat, end.names
+    of_parts = np.char.endswith(names, "_ref") | np.char.endswith(names, "_sample")
+    if beat is not None and beat.exchange and end.request.search.free[of_parts].all():
+        yield finding("exchangeable", exchange=beat.exchange)
+
+
+def _limit_of_precision(end: AssessedFit) -> Iterator[Finding]:
+    if not end.reduced.finite:
+        return
+    errors = end.reduced.decrement_rounding(end.reduced.variance(end.free))
+    # rounding that moves the optimum by less than the solver's own tolerance is no matter
+    if errors > lm.SolverOptions.decrement:
+        precision = end.request.problem.precision
+        yield _advised(end, "precision-limit", precision=precision, errors=errors)
 
 
 CHECKS = (

@@ -151,16 +151,16 @@ def _errors(request: Request, state: lm.State, assessment: Assessment) -> FitErr
 
 
 def _profile(
-    points: list[ProfilePoint], at: int, state: lm.State, errors: Uncertainty, names: list[str]
+    points: list[ProfilePoint], place: int, state: lm.State, errors: Uncertainty, names: list[str]
 ) -> Dataset:
     assert errors.naive is not None  # there is no profile without it
     # χ² rises by the noise at one naive error
-    variance = errors.naive[at, at] / (state.reduced.noise or 1.0)
+    variance = errors.naive[place, place] / (state.reduced.noise or 1.0)
     theta = np.array([point.theta for point in points])
     best = next(point for point in points if point.evaluations == 0)
     columns = _columns(points, ("chisqr", "evaluations", "converged")) | {
-        "value": theta[:, at],
-        "parabola": best.chisqr + (theta[:, at] - best.theta[at]) ** 2 / variance,
+        "value": theta[:, place],
+        "parabola": best.chisqr + (theta[:, place] - best.theta[place]) ** 2 / variance,
     }
     return table_of({"point": columns, "point param": {"theta": theta}}, param=names)
 
@@ -218,7 +218,7 @@ def _smoothing(request: Request, state: lm.State, assessment: Assessment) -> Dat
         "exponent": penalty.strengths.exponents,
         "design_effect": penalty.strengths.scales,
         "effective": penalty.effective,
-        "splines": [at.stop - at.start for at in smoothness.places.values()],
+        "splines": [place.stop - place.start for place in smoothness.places.values()],
     }
     columns = {"rate": of_rate, "param": {"bias": assessment.bias}}
     return table_of(columns, rate=list(penalty.names), param=list(request.search.names))
@@ -227,7 +227,7 @@ def _smoothing(request: Request, state: lm.State, assessment: Assessment) -> Dat
 def _inputs(request: Request) -> dict[str, Any]:
     scan = request.scan
     scans = {"scans": scan.scan_number.tolist(), "scan_names": scan.scan_names}
-    kept = ("source_file", "source_sha256", "source_format", "frame_time", "sigma_source", "notes")
+    keys = ("source_file", "source_sha256", "source_format", "frame_time", "sigma_source", "notes")
     first, stop = scan.frames
     cells: dict[str, int] = {}
     if scan.cells is not None:
@@ -236,14 +236,14 @@ def _inputs(request: Request) -> dict[str, Any]:
         "store": Path(scan.path).name,
         "store_path": scan.path,
         "store_sha256": scan.digest,
-        **{key: getattr(scan.attributes, key) for key in kept},
+        **{key: getattr(scan.attributes, key) for key in keys},
         "selection": scan.selection_options,
         "frames": [first, stop],
         "seconds": [float(scan.time[first]), float(scan.time[stop - 1])],
         "mean_age": scan.mean_age,
         "chunks_left_out": [list(chunk) for chunk in scan.excluded],
         "frames_masked": int((~scan.frame_mask[first:stop]).sum()),
-        "frames_excluded": [list(one) for one in scan.excluded_frames],
+        "frames_excluded": [list(frames) for frames in scan.excluded_frames],
         **cells,
         "bins": len(scan.bins),
         "independent_bins": len(np.unique(request.clusters)),

@@ -5,7 +5,7 @@ orthogonal to all fitted columns X, in the metric of the noise Σ of the cells, 
 no fit of X changes, with the variance d·Σ⁻¹d (Rao 1948). That is the best linear test of d, and takes no
 pass.
 
-Whether a frame differs from those beside it is tested by itself, from the mean of c2 over all pairs with
+Whether a frame differs from its neighbours is a test of its own, from the mean of c2 over all pairs with
 it. Only at the beginning of a record, rates may change by decades from frame to frame.
 """
 
@@ -26,13 +26,7 @@ from homodyne_dask.assessment.speckle_covariance import (
 )
 from homodyne_dask.assessment.speckle_noise import left_unexplained
 from homodyne_dask.results.data.fit_result import Alternative, PowerOfQ
-from homodyne_dask.solver.array_shapes import (
-    Matrix,
-    PerBin,
-    PerFrame,
-    Values,
-    Vector,
-)
+from homodyne_dask.solver.array_shapes import Matrix, PerBin, PerFrame, Values, Vector
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
 from homodyne_dask.solver.normal_matrix import Eigensystem, eigensystem, pseudoinverse
 from homodyne_dask.store.arrays import is_uneven
@@ -40,7 +34,7 @@ from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
 LEAST_OWN = 1e-3
-"""Share of the information of an alternative that the fitted parameters leave, from which on it is tested."""
+"""An alternative is tested where the fitted parameters leave more than this share of its information."""
 SMOOTH = ("rate", "stretching", "contrast_drift", "baseline", "own_average", "shear")
 """Alternatives whose parts in the residuals of a bin are taken for no noise."""
 OF_FRAMES = ("baseline", "frames")
@@ -149,22 +143,22 @@ def _scores(
     names += ["bin"] * sum(len(bin.members) - 1 for bin in cells.bins.values())
     groups = [[column for column in columns if column.bin is None]]
     groups += [[column] for column in columns if column.bin is not None]
-    each = (
+    tested = [
         pair for group in groups if group for pair in zip(group, metric.outside(group), strict=True)
-    )
+    ]
     scores = []
-    for (name, place, *_), left in each:
-        if left is None:
+    for (name, place, *_), outside in tested:
+        if outside is None:
             continue
-        step, k = left.inverse @ left.score, left.independent
-        square = float(left.score @ step) / left.excess
+        step, k, freedom = outside.inverse @ outside.score, outside.independent, outside.freedom
+        square = float(outside.score @ step) / outside.excess
         changes = [
             np.abs(columns_of_bin @ step).max() / contrast[b]
-            for b, columns_of_bin in left.columns.items()
+            for b, columns_of_bin in outside.columns.items()
             if contrast[b] > 0
         ]
-        share, p = float(max(changes, default=0.0)), float(fdtrc(k, left.freedom, square / k))
-        scores.append(Score(name, place, square, left.freedom, p, step, share, names.count(name)))
+        share, p = float(max(changes, default=0.0)), float(fdtrc(k, freedom, square / k))
+        scores.append(Score(name, place, square, freedom, p, step, share, names.count(name)))
     return scores
 
 
@@ -206,8 +200,8 @@ class _Metric:
         for b, bin in cells.bins.items():
             noise = bin.noise
             covariance = likely_covariance(noise.of_cells, self.fits[b], noise.least_pixels)
-            inverse, own = np.linalg.inv(regular(covariance)) / sharing[b], bin.own.columns
-            self.own[b] = own_parameters(own, inverse @ own)
+            inverse = np.linalg.inv(regular(covariance)) / sharing[b]
+            self.own[b] = own_parameters(bin.levels.columns, inverse @ bin.levels.columns)
             self.inverse[b] = self.own[b].left_by(inverse)
         self.fitted = fitted
         self.weighted = {b: self.inverse[b] @ columns for b, columns in fitted.items()}
@@ -231,53 +225,54 @@ class _Metric:
         weighted = {b: self.inverse[b] @ change[b] for b in bins}
         whole = np.sum([(weighted[b] * change[b]).sum(0) for b in bins], axis=0)
         take = self.solve @ np.sum([self.fitted[b].T @ weighted[b] for b in bins], axis=0)
+        outside, products, scores, relative = {}, [], [], []
         for b in bins:
+            noise = self.cells[b].noise
             change[b] -= self.fitted[b] @ take
             weighted[b] -= self.weighted[b] @ take
-        noise = {b: self.cells[b].noise for b in bins}
-        parts = np.stack([change[b].T @ weighted[b] for b in bins])
-        relative = np.stack(
-            [log_variances(noise[b].of_cells, weighted[b].T, self.fits[b])[1] for b in bins]
-        )
-        left_of_bin = {b: self.own[b].outside(change[b]) for b in bins}
+            products.append(change[b].T @ weighted[b])
+            scores.append(weighted[b].T @ noise.residual)
+            relative.append(log_variances(noise.of_cells, weighted[b].T, self.fits[b])[1])
+            outside[b] = self.own[b].outside(change[b])
+        products, relative = np.stack(products), np.stack(relative)
+        # in other bins the columns are 0, less what the fitted ones take of them
         normal, score = self._of_fitted(bins)
-        information = parts.sum(0) + take.T @ (self.normal - normal) @ take
-        own = np.sum([weighted[b].T @ noise[b].residual for b in bins], axis=0)
-        score = own - take.T @ (self.score - score)
+        information = products.sum(0) + take.T @ (self.normal - normal) @ take
+        score = np.sum(scores, axis=0) - take.T @ (self.score - score)
         least = max(float(np.finfo(float).eps * whole.max()), np.finfo(float).tiny ** 0.5)
-        left, stop = list[_Outside | None](), 0
+        of_columns, stop = list[_Outside | None](), 0
         for column in columns:
             k = slice(stop, stop := stop + column.change.shape[2])
             scaled = eigensystem(information[k, k], np.sqrt(np.maximum(whole[k], least)))
-            left_of_column = {b: left_of_bin[b][:, k] for b in bins}
-            sums = score[k], parts[:, k, k], relative[:, k].mean(1)
-            left.append(_left_outside(scaled, left_of_column, *sums))
-        return left
+            columns_outside = {b: left_of_fit[:, k] for b, left_of_fit in outside.items()}
+            sums = score[k], products[:, k, k], relative[:, k].mean(1)
+            of_columns.append(_outside_of(scaled, columns_outside, *sums))
+        return of_columns
 
 
-def _left_outside(
+def _outside_of(
     scaled: Eigensystem,
-    left_of_bin: dict[int, Matrix],
+    columns: dict[int, Matrix],
     score: Vector,
-    parts: np.ndarray,
+    products: Float[np.ndarray, "bin k k"],
     spread: Vector,
 ) -> _Outside | None:
-    """parts, spread: the information of the column in each bin, and its relative variance."""
+    """products, spread: the information of the column in each bin, and its relative variance."""
     some = scaled.values > LEAST_OWN
     if not some.any():
         return None
     to = scaled.vectors[:, some] / scaled.size[:, None]
     inverse = to / scaled.values[some] @ to.T
-    shares = np.einsum("ij,bji->b", inverse, parts) / some.sum()
+    shares = np.einsum("ij,bji->b", inverse, products) / some.sum()
     freedom = 2 / max(float((shares**2 * spread).sum()), np.finfo(float).tiny)
     excess = 1 + float(shares @ excess_of_weighted(shares, spread))
-    return _Outside(left_of_bin, score, inverse, int(some.sum()), freedom, excess)
+    return _Outside(columns, score, inverse, int(some.sum()), freedom, excess)
 
 
 def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Column]:
     f = np.clip(cells.f, DECAYED, 1 - DECAYED)
     there, scale, x = np.isfinite(cells.residual), contrast[:, None] * f, -np.log(f)
-    known, rings = np.array(sorted(cells.bins)), ring_numbers(scan.q)
+    with_noise, rings = np.array(sorted(cells.bins)), ring_numbers(scan.q)
     edges, faster = np.array(cells.intervals), -scale * x
     middle = np.stack([edges[:, :2].sum(1), edges.sum(1) - 1], axis=1) / 2 - 0.5
     middle = (middle - scan.frames[0]) / (scan.frames[1] - scan.frames[0])
@@ -295,9 +290,9 @@ def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Colu
     yield named("contrast_drift", scale * (age - age.mean()))
     yield named("baseline", (1 + scale) * age)
     yield named("own_average", contrast[:, None] * _own_averages(cells, f))
-    if len(rings_of(scan.q[known])) > 1 and not np.isnan(scan.q).any():
-        yield named("power_of_q", faster * np.log(scan.q / scan.q[known].mean())[:, None])
-    phi = scan.phi[known]
+    if len(rings_of(scan.q[with_noise])) > 1 and not np.isnan(scan.q).any():
+        yield named("power_of_q", faster * np.log(scan.q / scan.q[with_noise].mean())[:, None])
+    phi = scan.phi[with_noise]
     complete = np.isfinite(phi).all()
     phi = np.unique(np.round(phi % 180, 3))  # 180° apart is one angle
     if complete and len(phi) >= FEWEST_ANGLES:
@@ -308,7 +303,9 @@ def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Colu
         slow = (faster * (middle[:, 1] - middle[:, 0]))[:, :, None]
         changes = [slow, slow * turned, faster[:, :, None] * turned]
         yield named("shear", np.concatenate(changes, axis=2))
-    for b in map(int, known if len(known) > len(np.unique(rings[known])) + 1 else ()):
+    # of a single bin of each ring, whatever differs is as well a change with q
+    several = len(with_noise) > len(np.unique(rings[with_noise])) + 1
+    for b in map(int, with_noise if several else ()):
         of_bin = np.where(there[b], faster[b], 0.0)
         change = np.broadcast_to(of_bin[None, :, None], (*there.shape, 1))
         yield _Column("bin", cells.bins[b].place(scan), change, b)
@@ -335,7 +332,7 @@ def _own_averages(
     return np.array([np.interp(middle, ages.sum(1), of_bin).sum(0) for of_bin in mean.T])
 
 
-BESIDE = 2
+NEIGHBOURS = 2
 """Frames on each side that say what the mean should be."""
 EVEN, CUBIC = (1 / 4, 1 / 4), (2 / 3, -1 / 6)
 """Weights of the next frame on either side and of the one behind it: of their mean, and of a cubic polynomial
@@ -377,23 +374,29 @@ def odd_frame(scan: Scan) -> OddFrame | None:
     excess = (weight / weight.sum()) @ of_bins
     square = _around(np.where(some, excess / size, 0.0) ** 2)
     number = _around(some.astype(float))
-    known = some & (number >= FEWEST) & (square > 0)
-    if not known.any():
+    tested = some & (number >= FEWEST) & (square > 0)
+    if not tested.any():
         return None
-    freedom = number[known] / CORRELATED
-    t = np.abs(excess / size)[known] / np.sqrt(square[known] / number[known])
+    freedom = number[tested] / CORRELATED
+    t = np.abs(excess / size)[tested] / np.sqrt(square[tested] / number[tested])
     p = 2 * stdtr(freedom, -t)
-    frame = int(np.flatnonzero(known)[p.argmin()])
-    return OddFrame(frame, float(excess[frame]), float(p.min()), int(known.sum()))
+    frame = int(np.flatnonzero(tested)[p.argmin()])
+    return OddFrame(frame, float(excess[frame]), float(p.min()), int(tested.sum()))
 
 
 def _excess(means: Float[np.ndarray, "bin t"], weights: tuple[float, ...]) -> np.ndarray:
     excess, n = np.full(means.shape, np.nan), means.shape[1]
     neighbours = [
-        weight * (means[:, BESIDE - k : n - BESIDE - k] + means[:, BESIDE + k : n - BESIDE + k])
+        weight
+        * (
+            means[:, NEIGHBOURS - k : n - NEIGHBOURS - k]
+            + means[:, NEIGHBOURS + k : n - NEIGHBOURS + k]
+        )
         for k, weight in enumerate(weights, 1)
     ]
-    excess[:, BESIDE : n - BESIDE] = means[:, BESIDE : n - BESIDE] - np.sum(neighbours, axis=0)
+    excess[:, NEIGHBOURS : n - NEIGHBOURS] = means[:, NEIGHBOURS : n - NEIGHBOURS] - np.sum(
+        neighbours, axis=0
+    )
     return excess
 
 
@@ -404,4 +407,4 @@ def _around(values: PerFrame) -> PerFrame:
     def within(reach: int) -> PerFrame:
         return before[np.minimum(frame + reach + 1, n)] - before[np.maximum(frame - reach, 0)]
 
-    return within(WINDOW // 2) - within(2 * BESIDE)
+    return within(WINDOW // 2) - within(2 * NEIGHBOURS)

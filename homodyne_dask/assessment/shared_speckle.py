@@ -138,8 +138,8 @@ def shared_fields(first: BinNoise, other: BinNoise) -> Matrix:
 def _size(first: BinNoise, other: BinNoise) -> float:
     """Return the size of the noise that both have: 1/P of more pixels, in units of their contrasts."""
     ratios = first.contrast_ratio, other.contrast_ratio
-    each = zip((first.fit, other.fit), ratios, strict=True)
-    least = min(float(fit.weight @ (1 / fit.pixels)) / ratio**2 for fit, ratio in each)
+    fits_and_ratios = zip((first.fit, other.fit), ratios, strict=True)
+    least = min(float(fit.weight @ (1 / fit.pixels)) / ratio**2 for fit, ratio in fits_and_ratios)
     return ratios[0] * ratios[1] * least
 
 
@@ -257,15 +257,17 @@ def _angles(
 
     turn: degrees after which angles are the same. Angles of rings may differ by a part of their spacing.
     """
-    known = np.flatnonzero(np.isfinite(phi))
-    spacings = [np.diff(np.sort(np.mod(phi[known][rings[known] == n], 360))) for n in set(rings)]
+    with_angle = np.flatnonzero(np.isfinite(phi))
+    spacings = [
+        np.diff(np.sort(np.mod(phi[with_angle][rings[with_angle] == n], 360))) for n in set(rings)
+    ]
     spacing = np.concatenate([*spacings, [2 * MOST_JITTER]])
     width = spacing[spacing > SAME_ANGLE_TOLERANCE].min() / 2
-    angle = np.mod(phi[known], turn)
+    angle = np.mod(phi[with_angle], turn)
     angle = np.where(turn - angle < width / 2, angle - turn, angle)
     order, number = np.argsort(angle), np.full(len(phi), -1)
     begins = np.diff(angle[order], prepend=-np.inf) > width
-    number[known[order]] = np.cumsum(begins) - 1
+    number[with_angle[order]] = np.cumsum(begins) - 1
     return number, angle[order][begins]
 
 

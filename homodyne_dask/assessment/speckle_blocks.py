@@ -13,9 +13,10 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, KnownShare
 from homodyne_dask.assessment.speckle_covariance import (
+    Blocks,
     CellPairs,
+    FrameStretch,
     NoiseCovariance,
-    Record,
     cell_noise,
     field_noise,
     nearest_correlation,
@@ -53,8 +54,8 @@ class BinFrames(NamedTuple):
     sigma: Float[np.ndarray, " used"]
     """The σ of a pair is the product of those of its frames."""
     min_lag: int
-    known: KnownShare | None = None
-    """Of its pairs; None where all are."""
+    known_share: KnownShare | None = None
+    """Of its pairs; None where all are known."""
 
     @property
     def weight(self) -> PerFrame:
@@ -150,13 +151,6 @@ def _tried_lags(longest: int, number: int) -> Int[np.ndarray, " lag"]:
     return np.unique(np.geomspace(1, max(longest, 2), number).round()).astype(int)
 
 
-class FrameStretch(NamedTuple):
-    edges: Int[np.ndarray, " edge"]
-    core: tuple[int, int]
-    represents: tuple[int, int]
-    """The first frames they stand for."""
-
-
 class Division(NamedTuple):
     stretches: list[FrameStretch]
     ages: Int[np.ndarray, " edge"]
@@ -228,22 +222,6 @@ def _stretches(
     return stretches
 
 
-class Blocks(NamedTuple):
-    stretch: FrameStretch
-    record: Record
-    middle: Float[np.ndarray, " block"]
-    inverse: Float[np.ndarray, " block"]
-    """Mean of 1/sigma_row² over these."""
-    rows: Bool[np.ndarray, " block"]
-    """Whether their pairs count as first frames."""
-    share: float
-    """Of the first frames for which the stretch stands, those that count."""
-    distance: float
-    """Of g from a correlation, relative."""
-    fields: Float[np.ndarray, "column block block"]
-    """f and its derivatives of a block and a later one or itself; none where only g was wanted."""
-
-
 def blocks_of(
     model: BinModel,
     frames: BinFrames,
@@ -259,9 +237,8 @@ def blocks_of(
     used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
     (i, j), time = np.triu_indices(len(middle)), model.time(middle)
     times = time[i], time[j]
-    if (
-        model.fitted.point.problem.model.ordered_times
-    ):  # inside a block f is that of the mean lag there
+    # where f needs t1 < t2, that inside a block is f of the mean lag there
+    if model.fitted.point.problem.model.ordered_times:
         far = frames.min_lag + (used[i] - frames.min_lag - 1) / 3
         away = np.where((i == j) & (used[i] > frames.min_lag), far / 2, 0.0)
         times = model.time(middle[i] - away), model.time(middle[j] + away)
@@ -277,16 +254,12 @@ def blocks_of(
     np.fill_diagonal(g, 1.0)
     if model.evaluation.sign_at is None:
         g, distance = nearest_correlation(g)
-    rows = (middle >= stretch.core[0]) & (middle < stretch.core[1])
-    low, high = stretch.represents
-    share = (stretch.core[1] - stretch.core[0]) / (high - low)
-    known = None
-    if frames.known is not None:
+    known_share = None
+    if frames.known_share is not None:
         lag = middle - middle[:, None]
         np.fill_diagonal(lag, (used + 1) / 3)  # the mean of those inside a block
-        known = frames.known.at(np.broadcast_to(middle[:, None], lag.shape), lag)
-    record = Record(g, contrast, used, known)
-    return Blocks(stretch, record, middle, weight, rows, share, distance, fields)
+        known_share = frames.known_share.at(np.broadcast_to(middle[:, None], lag.shape), lag)
+    return Blocks(stretch, g, distance, contrast, used, middle, weight, fields, known_share)
 
 
 def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance:
@@ -294,31 +267,32 @@ def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance
     mine = np.flatnonzero((low <= cells[:, 0]) & (cells[:, 1] <= high))
     noise = NoiseCovariance(*np.zeros((3, len(cells), len(cells))))
     if len(mine):
-        of_mine = cell_noise(blocks.record, _cells(blocks, cells[mine]))
+        of_mine = cell_noise(blocks, _cells(blocks, cells[mine]))
         for whole, term in zip(noise, of_mine, strict=True):
-            whole[np.ix_(mine, mine)] = term * blocks.share
+            # the mean over all first frames that the stretch stands for is less noisy than that over its own
+            whole[np.ix_(mine, mine)] = term * blocks.stretch.share
     return noise
 
 
 def noise_of_fields(
     blocks: Blocks, lowest: int
 ) -> tuple[NoiseCovariance, Float[np.ndarray, "column column"]]:
-    middle, used = blocks.middle, blocks.record.frames
+    middle, used = blocks.middle, blocks.frames
     far = middle[None, :] - middle[:, None] >= lowest - 0.5
     far |= np.eye(len(middle), dtype=bool) & (used > lowest)
     scale = np.outer(blocks.inverse, blocks.inverse) * np.triu(far)
     plain = np.concatenate([np.ones((1, *far.shape)), blocks.fields])
     plain = np.where(scale > 0, plain, 0.0)
     fields = plain * scale
-    noise = field_noise(blocks.record, fields, blocks.rows)
-    counted = fields * (blocks.record.pairs * blocks.rows[:, None])
-    weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / blocks.share
-    return NoiseCovariance(*(term / blocks.share for term in noise)), weights
+    noise, share = field_noise(blocks, fields), blocks.stretch.share
+    counted = fields * (blocks.pairs * blocks.rows[:, None])
+    weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / share
+    return NoiseCovariance(*(term / share for term in noise)), weights
 
 
 def _cells(blocks: Blocks, cells: Int[np.ndarray, "cell 4"]) -> CellPairs:
     """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone."""
-    middle, used, rows = blocks.middle, blocks.record.frames, blocks.rows
+    middle, used, rows = blocks.middle, blocks.frames, blocks.rows
     whole = blocks.stretch.core == blocks.stretch.represents
     ages, of_age = np.unique(cells[:, :2], axis=0, return_inverse=True)
     of_age = of_age.ravel()  # NumPy 2.0.0 returns a column

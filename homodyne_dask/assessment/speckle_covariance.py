@@ -56,22 +56,48 @@ class CellPairs(NamedTuple):
     """The cell, -1 for none."""
 
 
-class Record(NamedTuple):
+class FrameStretch(NamedTuple):
+    edges: Int[np.ndarray, " edge"]
+    core: tuple[int, int]
+    """The first frames that count."""
+    represents: tuple[int, int]
+    """The first frames they stand for."""
+
+    @property
+    def share(self) -> float:
+        return (self.core[1] - self.core[0]) / (self.represents[1] - self.represents[0])
+
+
+class Blocks(NamedTuple):
     """A stretch of frames of one bin, in blocks whose frames see one speckle pattern."""
 
+    stretch: FrameStretch
     g: Float[np.ndarray, "block block"]
     """Field correlation with its sign, positive semidefinite, 1 on the diagonal."""
+    distance: float
+    """Of g from a correlation before it was made one, relative."""
     contrast: float
     frames: Int[np.ndarray, " block"]
     """Used frames of each block, at least 1."""
-    known: Float[np.ndarray, "block block"] | None = None
-    """Part of the pairs of a block and a later one, and inside each, that is known; None where all are."""
+    middle: Float[np.ndarray, " block"]
+    """The mean of these frames."""
+    inverse: Float[np.ndarray, " block"]
+    """Mean of 1/sigma_row² over these."""
+    fields: Float[np.ndarray, "column block block"]
+    """f and its derivatives of a block and a later one or itself; none where only g was wanted."""
+    known_share: Float[np.ndarray, "block block"] | None = None
+    """Of the pairs of a block and a later one, and inside each; None where all are known."""
 
     @property
     def pairs(self) -> Float[np.ndarray, "block block"]:
         n = self.frames.astype(float)
         pairs = np.triu(np.outer(n, n) - np.diag(n * (n + 1) / 2))
-        return pairs if self.known is None else pairs * self.known
+        return pairs if self.known_share is None else pairs * self.known_share
+
+    @property
+    def rows(self) -> Bool[np.ndarray, " block"]:
+        """Whether their pairs count as first frames."""
+        return (self.middle >= self.stretch.core[0]) & (self.middle < self.stretch.core[1])
 
 
 class NoiseCovariance(NamedTuple):
@@ -107,15 +133,15 @@ def nearest_correlation(g: Matrix) -> tuple[Matrix, float]:
     return nearest, float(np.linalg.norm(nearest - g) / np.linalg.norm(g))
 
 
-def cell_noise(record: Record, cells: CellPairs) -> NoiseCovariance:
+def cell_noise(blocks: Blocks, cells: CellPairs) -> NoiseCovariance:
     """Return the covariance of the means of ψ over cells, but for small parts; 0 where a cell has no pair.
 
     The largest part of `field_noise`, of normal deviations, with F in its leading directions; it is
     multiplied by what the cumulants and the division by the mean counts do to the variance of a pair with the
     mean f of the cell.
     """
-    b, per_frame = record.contrast, 1 / record.frames.astype(float)
-    F, pairs = b * record.g**2, record.pairs
+    b, per_frame = blocks.contrast, 1 / blocks.frames.astype(float)
+    F, pairs = b * blocks.g**2, blocks.pairs
     factor, pivot, rank, _ = dpstrf(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
     root = np.zeros((len(F), rank))
     root[pivot - 1] = np.tril(factor)[:, :rank]
@@ -158,8 +184,8 @@ def _cells_of_age(
     cells: CellPairs, age: int, pairs: Matrix, F: Matrix, per_frame: Vector
 ) -> _CellsOfAge:
     rows = slice(*np.append(cells.first, cells.stop)[age : age + 2].tolist())
-    kept, block = cells.number[age] >= 0, np.arange(len(F))
-    start, end = (block_of[kept, rows].T[:, :, None] for block_of in (cells.start, cells.end))
+    slots, block = cells.number[age] >= 0, np.arange(len(F))
+    start, end = (block_of[slots, rows].T[:, :, None] for block_of in (cells.start, cells.end))
     W = ((block >= start) & (block < end)) * pairs[rows, None]
     total = W.sum((0, 2))
     W *= (0.5 / np.where(total > 0, total, 1.0))[:, None]
@@ -175,36 +201,35 @@ def _traces_of_ages(
     W, both = a.W[:, :, first:], b.both[:, :, first:]
     right = (F[a.rows, b.rows] @ both.reshape(len(both), -1)).reshape(height, -1, n - first)
     traces = (W @ np.swapaxes(right, 1, 2)).sum(0)  # tr(Wᵀ F W' F) and tr(Wᵀ F W' D)
-    left = a.both[:, :cells, b.rows].transpose(1, 0, 2).reshape(cells, -1)
-    traces += left @ both[:, :, :height].transpose(2, 0, 1).reshape(left.shape[1], -1)
+    rows_of_a = a.both[:, :cells, b.rows].transpose(1, 0, 2).reshape(cells, -1)
+    traces += rows_of_a @ both[:, :, :height].transpose(2, 0, 1).reshape(rows_of_a.shape[1], -1)
     traces *= 4
     constant, counted = traces[:, : len(both[0]) // 2], traces[:, len(both[0]) // 2 :]
     if a is b:
         size = per_frame[a.rows, None, None]
         counted += 4 * ((a.both[:, :cells, first:] * size) @ np.swapaxes(W, 1, 2)).sum(0)
         turned = (W[:, :, :height] * size.T).transpose(1, 2, 0).reshape(cells, -1)
-        counted += 4 * turned @ left.T
+        counted += 4 * turned @ rows_of_a.T
     return constant, counted
 
 
-def field_noise(
-    record: Record, fields: Float[np.ndarray, "field block block"], rows: Bool[np.ndarray, " block"]
-) -> NoiseCovariance:
+def field_noise(blocks: Blocks, fields: Float[np.ndarray, "field block block"]) -> NoiseCovariance:
     """Return the covariance of the sums of fields times ψ over all pairs, in closed form.
 
-    fields: weights of pairs of a block and a later one or itself. rows: blocks of the first frames that count
-    where a record stands for a longer one: the covariance is that of their sums with the sums over all.
+    fields: weights of pairs of a block and a later one or itself. Where blocks stand for a longer record, the
+    covariance is that of the sums over their `rows` with the sums over all.
 
     With F = βf, A half the weights of a field in each triangle, B = A∘g and b = 2β(A∘f)1, and primes for the
     other field, the joint cumulants of intensities, 2β² g12 g23 g31 and 2β³ times three cycles of four, give
     2 tr(A F A' F) + 4β³ tr(B g B' g) + 2β³ Σ A12 A'34 g13 g32 g24 g41 - 2β²(b'·diag(g B g) + b·diag(g B' g))
     + bᵀF b' without counts, and 4 tr(A F A') + 8β² tr(B g B') - b·b' with one count.
     """
+    rows = blocks.rows
     if not rows.any():  # all of these frames are masked
         return NoiseCovariance(*np.zeros((3, len(fields), len(fields))))
-    g, contrast, whole = record.g, record.contrast, rows.all()
-    per_frame = 1 / record.frames.astype(float)
-    F, weights = contrast * g**2, fields * record.pairs
+    g, contrast, whole = blocks.g, blocks.contrast, rows.all()
+    per_frame = 1 / blocks.frames.astype(float)
+    F, weights = contrast * g**2, fields * blocks.pairs
     A = (weights + np.swapaxes(weights, 1, 2)) / 2
     B, some = A * g, slice(*(np.flatnonzero(rows)[[0, -1]] + [0, 1]).tolist())
     AF, Bg, b = _times(A, F[:, some]), _times(B, g), 2 * np.einsum("aij,ij->ai", A, F)
@@ -265,9 +290,9 @@ def _opposite(
     ) * 1.0
     g = merge @ g @ merge.T / np.outer(merge.sum(1), merge.sum(1))
     both = (g[:, :, None] * g[:, None, :]).reshape(len(g), -1)  # g13 g14 for every 1 and (3, 4)
-    left = (merge[:, rows] @ fields @ merge.T) @ both
-    left = np.einsum("aix,ix->ax", left, both)
-    return left @ (merge @ others @ merge.T).reshape(len(others), -1).T
+    sums = (merge[:, rows] @ fields @ merge.T) @ both
+    sums = np.einsum("aix,ix->ax", sums, both)
+    return sums @ (merge @ others @ merge.T).reshape(len(others), -1).T
 
 
 def sum_over_stretches(noises: list[NoiseCovariance]) -> NoiseCovariance:
@@ -312,35 +337,35 @@ def left_by_fit(
     vectors, values, _ = np.linalg.svd(scaled)
     outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
     small = ROUNDING * np.eye(len(outside))
-    each = zip(noise.mapped(outside), noise, strict=True)
-    terms = (term + np.trace(whole) * small for term, whole in each)
+    both = zip(noise.mapped(outside), noise, strict=True)
+    terms = (term + np.trace(whole) * small for term, whole in both)
     return outside @ residuals, NoiseCovariance(*terms)
 
 
 def likely_noise(
-    left: Float[np.ndarray, "k bin"], noise: NoiseCovariance, mean_counts: PerCounts
+    residuals: Float[np.ndarray, "k bin"], noise: NoiseCovariance, mean_counts: PerCounts
 ) -> list[NoiseFit]:
     """Return what `left_by_fit` says of P and μ by restricted maximum likelihood, not yet whitened."""
-    left, number = np.asfortranarray(left), len(mean_counts)
-    k, several = left.shape
+    residuals, number = np.asfortranarray(residuals), len(mean_counts)
+    k, several = residuals.shape
     square, likelihood = np.ones((number, several)), np.full((number, several), -np.inf)
     for n in _from_coarse_to_fine(likelihood):
         root = _root(noise.at(float(mean_counts[n])))
-        white, _ = dtrtrs(root, left, lower=1)
+        white, _ = dtrtrs(root, residuals, lower=1)
         square[n] = (white**2).sum(0)
         likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
     weight = np.exp(likelihood - likelihood.max(0))
-    each = (weight / weight.sum(0)).T, square.T, likelihood.max(0).tolist()
+    share, squares = np.copy((weight / weight.sum(0)).T), np.copy(square.T)
     return [
-        NoiseFit(mean_counts, share, squares, largest, k, np.zeros(0))
-        for share, squares, largest in zip(*map(np.copy, each[:2]), each[2], strict=True)
+        NoiseFit(mean_counts, *of_bin, k, np.zeros(0))
+        for of_bin in zip(share, squares, likelihood.max(0).tolist(), strict=True)
     ]
 
 
-def whitened(left: Float[np.ndarray, " k"], noise: NoiseCovariance, fit: NoiseFit) -> NoiseFit:
+def whitened(residuals: Float[np.ndarray, " k"], noise: NoiseCovariance, fit: NoiseFit) -> NoiseFit:
     """Return the fit of a bin with its whitened residuals."""
     values, vectors = np.linalg.eigh(noise.at(float(fit.mean_counts[fit.likeliest])))
-    white = (vectors.T @ left / np.sqrt(values))[::-1]
+    white = (vectors.T @ residuals / np.sqrt(values))[::-1]
     return fit._replace(whitened=white * np.sqrt(len(white) / (white @ white)))
 
 

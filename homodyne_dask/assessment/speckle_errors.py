@@ -111,7 +111,7 @@ def noise_of_groups(
 ) -> tuple[list[list[BinNoise] | None], Cost]:
     scan, problem = open_selection(context.selection), context.problem
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
-    at = FittedPoint(point, scan.time, *context.units)
+    fitted = FittedPoint(point, scan.time, *context.units)
     averaged, sigma_row = _stored(context.selection, problem.min_lag)
 
     def whole(data: BinData) -> BinData:
@@ -121,7 +121,7 @@ def noise_of_groups(
         )
 
     with one_blas_thread():
-        noises = [noise_of_group(at, context.grid, [*map(whole, group)]) for group in groups]
+        noises = [noise_of_group(fitted, context.grid, [*map(whole, group)]) for group in groups]
     return noises, NO_COST
 
 
@@ -143,11 +143,7 @@ class BinExecutor:
     said: float = 0.0
 
     def noises(
-        self,
-        context: BinContext,
-        stored: bool,
-        of_group: OfGroup,
-        groups: list[list[BinData]],
+        self, context: BinContext, stored: bool, of_group: OfGroup, groups: list[list[BinData]]
     ) -> Iterator[list[BinNoise] | None]:
         """Yield the noise of groups in their order; stored: whether workers have the averages, too."""
         self.bins, self.done, self.said = sum(map(len, groups)), 0, time.monotonic()
@@ -323,14 +319,15 @@ def speckle_errors(
     used = np.flatnonzero((reduced.count > 0) & ~reduced.undetermined).tolist()
     if not used:
         return None
-    at, compute = fitted_point(end, joint), map
+    point, compute = fitted_point(end, joint), map
     grid = grid_of_errors(max(len(used), bins_together))
     if executor is not None:
-        stored = means is None and averaged.known is None and cache is None
-        context = BinContext(request.scan.selection, request.problem, end.theta, at[2:], grid)
+        # workers read the averages themselves, if these are in the store; they share no cache
+        stored = means is None and averaged.known_shares is None and cache is None
+        context = BinContext(request.scan.selection, request.problem, end.theta, point[2:], grid)
         compute = partial(executor.noises, context, stored)
-    of_group = partial(noise_of_group, at, grid, cache=cache)
-    bins = noise_of_bins(end, at, used, averaged, means, of_group, compute)
+    of_group = partial(noise_of_group, point, grid, cache=cache)
+    bins = noise_of_bins(end, point, used, averaged, means, of_group, compute)
     if bins is None:
         return None
     noise = _NoiseOfFit(joint, bins, shared_speckle(request.scan, request.clusters, bins))
@@ -340,12 +337,12 @@ def speckle_errors(
 def errors_of_scans(
     joint: JointEquations,
     bins: dict[int, BinNoise],
-    own: Mapping[int, tuple[Int[np.ndarray, " m"], Moved]],
+    parameters: Mapping[int, tuple[Int[np.ndarray, " m"], Moved]],
     shared: SharedSpeckle,
 ) -> NoiseErrors:
-    """Return the errors of several scans; own: places of a bin's parameters among those moved, and sizes."""
+    """Return the errors of several scans; parameters: of each bin, places among those moved, and sizes."""
     maps = {}
-    for b, (place, size) in own.items():
+    for b, (place, size) in parameters.items():
         maps[b] = np.zeros((2 + joint.moved, 2 + len(place)))
         maps[b][:2, :2] = np.eye(2)
         maps[b][2 + place, 2 + np.arange(len(place))] = size / joint.size[place]
@@ -353,10 +350,7 @@ def errors_of_scans(
 
 
 def weighted_errors(
-    joint: JointEquations,
-    at_end: JointEquations,
-    bins: dict[int, BinNoise],
-    shared: SharedSpeckle,
+    joint: JointEquations, at_end: JointEquations, bins: dict[int, BinNoise], shared: SharedSpeckle
 ) -> SpeckleErrors:
     """Return the errors of a fit to cells that are weighted by the inverse of their covariance.
 
@@ -366,7 +360,7 @@ def weighted_errors(
     reduced, noise_of_fit = at_end.reduced, _NoiseOfFit(at_end, bins, shared)
     if not at_end.determined.all():
         return noise_of_fit.errors()
-    parts = {}
+    summands = {}
     for b, noise in bins.items():
         slopes = np.zeros((len(noise.residual), len(joint.size)))
         slopes[:, : joint.moved] = reduced.contrast[b] * noise.cells.slopes.T
@@ -375,10 +369,10 @@ def weighted_errors(
         to = at_end.inverse @ slopes.T @ noise.inverse
         covariance = likely_covariance(noise.of_cells, noise.fit)
         _, relative = log_variances(noise.of_cells, to, noise.fit)
-        parts[b] = _Propagated(to, covariance, variances(covariance, to), relative)
-    maps = {b: part.map for b, part in parts.items()}
+        summands[b] = _Propagated(to, covariance, variances(covariance, to), relative)
+    maps = {b: noise.map for b, noise in summands.items()}
     added = shared.added(maps, lambda a, b: shared_cells(bins[a], bins[b]))
-    total, freedom = at_end.inverse + added.covariance, _freedom(parts, added)
+    total, freedom = at_end.inverse + added.covariance, _freedom(summands, added)
     alone = np.zeros(len(reduced.count)) if at_end.linear else own_errors(reduced)[:, 0]
     weights = weights_of_offsets(reduced, np.hypot(at_end.of_scaling(total)[:, 0], alone))
     follow = weights @ at_end.follow[:, 0]
@@ -390,8 +384,8 @@ def weighted_errors(
 def weights_of_offsets(reduced: ReducedProblem, error: PerBin) -> PerBin:
     """Return the weights of (offset - 1) in a mean, by errors of offsets; 0 without a free one."""
     contrast = np.where(reduced.contrast > 0, reduced.contrast, np.nan)
-    known = np.where(reduced.at_bound[:, 0] | (reduced.columns.shape[1] == 0), np.nan, error)
-    weight = np.nan_to_num((contrast / known) ** 2)
+    error = np.where(reduced.at_bound[:, 0] | (reduced.columns.shape[1] == 0), np.nan, error)
+    weight = np.nan_to_num((contrast / error) ** 2)
     return np.nan_to_num(weight / max(weight.sum(), np.finfo(float).tiny) / contrast)
 
 
@@ -418,13 +412,13 @@ class _Propagated(NamedTuple):
     """The variance of that logarithm."""
 
 
-def _freedom(parts: dict[int, _Propagated], added: Added) -> Vector:
+def _freedom(summands: dict[int, _Propagated], added: Added) -> Vector:
     """Return the degrees of freedom of sums over bins, of which those of one speckle are estimated as one."""
-    sizes = {b: part.size.copy() for b, part in parts.items()}
+    sizes = {b: noise.size.copy() for b, noise in summands.items()}
     for pair, half in added.variances.items():
         for b in pair:
             sizes[b] += half
-    deviations = {b: sizes[b] * np.sqrt(part.relative) for b, part in parts.items()}
+    deviations = {b: sizes[b] * np.sqrt(noise.relative) for b, noise in summands.items()}
     spread = np.sum([deviation**2 for deviation in deviations.values()], axis=0)
     for (a, b), share in added.shares.items():
         spread += 2 * share**2 * deviations[a] * deviations[b]
@@ -456,7 +450,7 @@ class _NoiseOfFit(NamedTuple):
         return SpeckleErrors(covariance, dof, scaling, pixels, counts, bins, joint, self.shared)
 
     def propagated(
-        self, to_scans: Mapping[int, Float[np.ndarray, "column own"]] | None = None
+        self, to_scans: Mapping[int, Float[np.ndarray, "column k"]] | None = None
     ) -> SpeckleErrors:
         """Return the errors; to_scans: of each bin, from the fields of its scan's parameters."""
         reduced, joint = self.joint.reduced, self.joint
@@ -470,24 +464,24 @@ class _NoiseOfFit(NamedTuple):
             normals = [scores @ self.bins[b].weights @ scores.T for b, scores in maps.items()]
             least_squares = np.sum(normals, axis=0)
             efficiency = len(least_squares) / float(np.trace(joint.inverse @ least_squares))
-        parts, along = (
+        summands, along = (
             {b: self._of_bin(b, efficiency * to @ scores) for b, scores in maps.items()}
             for to in (joint.inverse, joint.to_axes)
         )
-        freedom = _freedom(parts, self._shared(parts))
+        freedom = _freedom(summands, self._shared(summands))
         # along the axes: of a combination of strongly correlated parameters theirs leave only rounding
         shared = self._shared(along).covariance
         # as one product: hundreds of scans have as many parameters, and thousands of bins
-        noises = np.concatenate([part.map @ part.covariance for part in along.values()], axis=1)
-        total = noises @ np.concatenate([part.map for part in along.values()], axis=1).T + shared
-        size = np.sum([part.size for part in along.values()], axis=0) + np.diag(shared)
+        noises = np.concatenate([noise.map @ noise.covariance for noise in along.values()], axis=1)
+        total = noises @ np.concatenate([noise.map for noise in along.values()], axis=1).T + shared
+        size = np.sum([noise.size for noise in along.values()], axis=0) + np.diag(shared)
         scale = np.sqrt(np.maximum(size, 0) / np.maximum(np.diag(total), np.finfo(float).tiny))
         total = joint.axes @ (total * np.outer(scale, scale)) @ joint.axes.T
         of_priors = joint.caused_by(joint.prior.scores)
         freedom = with_known(freedom, np.diag(total), np.diag(of_priors))
         total = total + of_priors
-        scaling = self._scaling_errors(parts, total)
-        offset = self._mean_offset(parts, scaling)
+        scaling = self._scaling_errors(summands, total)
+        offset = self._mean_offset(summands, scaling)
         return replace(self.errors(total, freedom, scaling), offset=offset)
 
     def _scores(self, bin: int) -> Float[np.ndarray, "n column"]:
@@ -506,39 +500,39 @@ class _NoiseOfFit(NamedTuple):
         log_size, relative = log_variances(fields, to, fit)
         return _Propagated(to, likely_covariance(fields, fit), np.exp(log_size), relative)
 
-    def _shared(self, parts: dict[int, _Propagated]) -> Added:
-        maps, bins = {b: part.map for b, part in parts.items()}, self.bins
+    def _shared(self, summands: dict[int, _Propagated]) -> Added:
+        maps, bins = {b: noise.map for b, noise in summands.items()}, self.bins
         return self.shared.added(maps, lambda a, b: shared_fields(bins[a], bins[b]))
 
     def _mean_offset(
-        self, parts: dict[int, _Propagated], scaling: LinearParams
+        self, summands: dict[int, _Propagated], scaling: LinearParams
     ) -> OffsetDeviation | None:
         """Return how far offsets are from 1, by the noise of each and of the parameters they follow."""
         joint, reduced = self.joint, self.joint.reduced
         weights = weights_of_offsets(reduced, scaling[:, 0])
         follow, of_offset = weights @ joint.follow[:, 0], {}
-        for b, part in parts.items():
-            row = follow @ part.map
+        for b, noise in summands.items():
+            row = follow @ noise.map
             if weights[b] and not joint.linear:
                 row[:2] += weights[b] * reduced.inverse[b, 0]
             of_offset[b] = self._of_bin(b, row[None])
         shared = self._shared(of_offset)
-        variance = np.sum([part.size for part in of_offset.values()], axis=0)
+        variance = np.sum([noise.size for noise in of_offset.values()], axis=0)
         variance = variance + np.diag(shared.covariance)
         of_priors = float(follow @ joint.caused_by(joint.prior.scores) @ follow)
         freedom = float(_freedom(of_offset, shared)[0])
         return offset_deviation(reduced, weights, float(variance[0]) + of_priors, freedom)
 
-    def _scaling_errors(self, parts: dict[int, _Propagated], total: Matrix) -> LinearParams:
+    def _scaling_errors(self, summands: dict[int, _Propagated], total: Matrix) -> LinearParams:
         """Return those of (offset, contrast), by the noise of all bins in theta, and that of their own."""
         joint, reduced = self.joint, self.joint.reduced
         errors = np.full((len(reduced.count), 2), np.nan)
         if joint.linear:
-            errors[list(parts)] = joint.of_scaling(total)[list(parts)]
+            errors[list(summands)] = joint.of_scaling(total)[list(summands)]
         elif reduced.columns.shape[1]:
-            for b, part in parts.items():
-                alone = joint.follow[b] @ part.map
-                others = variances(total, joint.follow[b]) - variances(part.covariance, alone)
+            for b, noise in summands.items():
+                alone = joint.follow[b] @ noise.map
+                others = variances(total, joint.follow[b]) - variances(noise.covariance, alone)
                 alone[:, :2] += reduced.inverse[b] * reduced.columns[b, 0]
-                errors[b] = deviation(variances(part.covariance, alone) + np.maximum(others, 0))
+                errors[b] = deviation(variances(noise.covariance, alone) + np.maximum(others, 0))
         return np.where(reduced.at_bound, np.nan, errors)

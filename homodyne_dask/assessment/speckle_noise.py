@@ -1,7 +1,7 @@
 """The noise of each bin of a fit: what its speckle and counts give, on the frames that were fitted."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress, islice
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval
+from homodyne_dask.assessment.cell_residuals import AveragedCells, Interval, cell_points
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.speckle_blocks import (
     BinFrames,
@@ -65,7 +65,7 @@ ALLOWED = 0.1
 """Likelihood of a μ over the largest, from which on residuals do not speak against it."""
 SMALLEST_CONTRAST = 1e-4
 SMALLEST_WEIGHT = 1e-30
-"""Of a μ in the likelihood, below which it is taken for 0."""
+"""Weight of a μ in the likelihood below which it is 0."""
 CONTRAST_ALIKE, MOST_RATIO = 0.04, 2.0
 """Difference of contrasts, and their ratio, up to which bins share the noise of one in their middle. To
 lowest order the noise of a contrast β depends on β²/P and β μ alone: what is left is of the relative size of
@@ -82,9 +82,10 @@ COUNTS_ALIKE = 0.05
 AT_ONCE = 4_000_000
 """Values of f and its derivatives that are held before they are averaged."""
 OF_DATA = 0.5
-"""Share of what determines a combination of parameters that is of the data, above which it is effective."""
+"""Share of the information on a combination of parameters that comes from the data, and not from the
+smoothness of rates, above which the combination counts as fitted."""
 FEWEST_CELLS = 6
-"""More cells than columns, with fewer of which P is not estimated."""
+"""P is estimated where there are at least so many more cells than fitted columns."""
 
 
 def grid_of_errors(bins: int) -> CellGrid:
@@ -105,7 +106,7 @@ class Averages(NamedTuple):
     slopes: Float[np.ndarray, "m cell"]
     """Derivatives of f by the scaled parameters that moved."""
     place: Int[np.ndarray, " fine"]
-    """In which of them each of the finest cells is; -1 for none."""
+    """The cell that holds each of the finest cells; -1 for none."""
     fine_pairs: Int[np.ndarray, " fine"]
 
     @property
@@ -119,10 +120,9 @@ class Averages(NamedTuple):
     def with_noise(self, blocks: list[Blocks]) -> "tuple[Averages, NoiseCovariance]":
         """Return the cells that hold a pair of blocks, with their noise: others hold few pairs."""
         noise = sum_over_stretches([noise_of_cells(stretch, self.intervals) for stretch in blocks])
-        known = np.diag(noise.counted_twice) > 0
-        return self.of_cells(known), NoiseCovariance(
-            *(term[np.ix_(known, known)] for term in noise)
-        )
+        with_pairs = np.diag(noise.counted_twice) > 0
+        terms = (term[np.ix_(with_pairs, with_pairs)] for term in noise)
+        return self.of_cells(with_pairs), NoiseCovariance(*terms)
 
     def of_cells(self, chosen: Bool[np.ndarray, " cell"]) -> "Averages":
         number = np.append(np.where(chosen, np.cumsum(chosen) - 1, -1), -1)
@@ -144,7 +144,7 @@ class ModelNoise:
     weights: Float[np.ndarray, "column column"]
     """Σ w times the products of the same fields."""
     contrast: float
-    """With which they were computed."""
+    """Of the bin for which they were computed."""
     distance: float
     """Of g from a correlation, relative; 0 where the model gives g."""
 
@@ -213,11 +213,12 @@ def left_unexplained(
     every, first = np.column_stack([group[0].columns, columns]), group[0]
     if len(every) < every.shape[1] + FEWEST_CELLS:
         return [noise.expected for noise in group]
-    each = [noise.pooled or (noise.residual[:, None],) for noise in group]
-    residuals = np.concatenate([of_bin for of_bin, *_ in each], axis=1)
-    left = left_by_fit(residuals, every, first.of_cells)
-    fits, expected = iter(likely_noise(*left, first.expected.mean_counts)), []
-    for of_bin, *of_mean in each:
+    # of a mean over bins, the residuals of its members: its own would tell P of the mean alone
+    members = [noise.pooled or (noise.residual[:, None],) for noise in group]
+    residuals = np.concatenate([of_bin for of_bin, *_ in members], axis=1)
+    unexplained = left_by_fit(residuals, every, first.of_cells)
+    fits, expected = iter(likely_noise(*unexplained, first.expected.mean_counts)), []
+    for of_bin, *of_mean in members:
         of_members = list(islice(fits, of_bin.shape[1]))
         expected.append(noise_of_mean(of_members, *of_mean) if of_mean else of_members[0])
     return expected
@@ -282,7 +283,10 @@ class BinData(NamedTuple):
         return float((of_frame / of_other) ** 2)
 
 
-class _Computed(NamedTuple):
+class ComputedNoise(NamedTuple):
+    """The noise that the model gave a bin of a scan, which holds for the same bin of other scans if their
+    parameters hardly differ."""
+
     noise: ModelNoise
     data: BinData
     point: FittedPoint
@@ -295,7 +299,7 @@ class _Computed(NamedTuple):
         return (
             (data.place[:1] == self.data.place[:1] if isotropic else data.place == self.data.place)
             and len(f) == len(self.f)
-            # first: of hundreds of scans few pass
+            # before the others: of hundreds of scans few pass
             and bool(np.abs(f - self.f).max() < F_ALIKE / 2)
             and data.alike(self.data)
             and np.array_equal(point.which, self.point.which)
@@ -315,22 +319,8 @@ class _Computed(NamedTuple):
         return noise.weighted_by(data.weight_over(self.data))
 
 
-@dataclass
-class NoiseCache:
-    """The noise that the model gave bins of scans that are fitted together, which holds for the same bins of
-    other scans if their parameters hardly differ."""
-
-    computed: list[_Computed] = field(default_factory=list)
-
-    def noise_for(
-        self, data: BinData, point: FittedPoint, fine: Averages, min_pairs: int
-    ) -> ModelNoise | None:
-        for computed in self.computed:
-            if computed.holds_for(data, point, fine.f):
-                return computed.at_point(data, point, fine, min_pairs)
-        return None
-
-
+NoiseCache = list[ComputedNoise]
+"""Of scans that are fitted together, or of the updates of weights."""
 OfGroup = Callable[[list[BinData]], list[BinNoise] | None]
 """From bins that share their noise to the noise of each: `noise_of_group` at a point and a grid."""
 Compute = Callable[[OfGroup, list[list[BinData]]], Iterable[list[BinNoise] | None]]
@@ -404,8 +394,8 @@ def _alike_rings(
     some = max(AT_ONCE // max(len(points.i) * (1 + len(point.units)), 1), 1)
     for start in range(0, len(q), some):
         rings = q[start : start + some]
-        each = zip(*fine_averages(point, rings, np.zeros(len(rings)), averaged), strict=True)
-        for n, (f, slopes) in enumerate(each, start):
+        fine = map(np.nan_to_num, fine_averages(point, rings, np.zeros(len(rings)), averaged))
+        for n, (f, slopes) in enumerate(zip(*fine, strict=True), start):
             if first is not None and follows[n] and _alike(f, slopes, *first):
                 number[n] = number[n - 1]
             else:
@@ -425,12 +415,12 @@ def fine_averages(
     point: FittedPoint, q: PerBin, phi: PerBin, averaged: AveragedCells
 ) -> tuple[Float[np.ndarray, "bin fine"], Float[np.ndarray, "bin m fine"]]:
     """Return the means over the finest cells of f and of its derivatives by the scaled parameters that moved;
-    0 where a cell has no pair."""
+    NaN where a cell has no pair."""
     points, number, time = averaged.points_of(0), len(averaged.intervals), point.time
     frames = np.arange(len(time))
     times = np.interp(points.i, frames, time), np.interp(points.j, frames, time)
     f, slopes = (points.mean(values, number) for values in point.f_and_slopes(q, phi, *times))
-    return np.nan_to_num(f), np.nan_to_num(slopes)
+    return f, slopes
 
 
 def _data_of_bins(
@@ -443,27 +433,29 @@ def _data_of_bins(
     request, scan, reduced = end.request, end.request.scan, end.reduced
     min_lag, frozen = request.problem.min_lag, FROZEN_FRACTION in request.problem.model.names
     sigma_row, mean_counts, q = scan.sigma_row, scan.mean_counts, q_or_one(scan)  # read once
-    grouped = None if means is None else grouped_means(scan, min_lag, means)
+    grouped = None if means is None else averages_of_means(scan, min_lag, means)
     units = np.append([1.0, 1.0], point.units)
     columns = np.append([0, 2], 3 + np.flatnonzero(point.which))
     for b in bins:
         scatter = weights = of_means = None
         if grouped is not None:
-            of_means = _averages_of_means(grouped, b, point)
+            of_means = _fine_means(*grouped, b, point)
         elif reduced.gram.loss is None:
             M, chisqr = reduced.gram.moments[b], float(reduced.chisqr_per_bin[b])
+            # speckle may be larger than a pixel: only so much of an excess over counts is noise
             if scan.attributes.sigma_source == "counts":
                 chisqr = min(chisqr, MAX_EXCESS * float(reduced.count[b]))
             scatter = np.array([M[0, 0], M[0, 2], M[2, 2]]), chisqr
             if frozen:
                 weights = M[np.ix_(columns, columns)] * np.outer(units, units)
-        known = None if averaged.known is None else averaged.known[b]
+        shares = averaged.known_shares
+        known_share = None if shares is None else shares[b]
         yield BinData(
             bin=b,
             place=(float(q[b]), float(scan.phi[b])),
             offset=float(reduced.offset[b]),
             contrast=float(reduced.contrast[b]),
-            frames=BinFrames(scan.frames, scan.use, sigma_row[b, scan.use], min_lag, known),
+            frames=BinFrames(scan.frames, scan.use, sigma_row[b, scan.use], min_lag, known_share),
             averaged=averaged.of_bins([b]),
             mean_counts=float(mean_counts[b]),
             scatter=scatter,
@@ -472,10 +464,12 @@ def _data_of_bins(
         )
 
 
-def _averages_of_means(grouped: "GroupedMeans", bin: int, point: FittedPoint) -> Averages:
-    (_, y, f, *slopes), pairs = grouped.columns[bin].T, grouped.pairs[bin]
+def _fine_means(
+    averaged: AveragedCells, columns: Float[np.ndarray, "bin cell k"], bin: int, point: FittedPoint
+) -> Averages:
+    (_, _, f, *slopes), pairs = columns[bin].T, averaged.pairs[bin]
     scaled, place = np.array(slopes)[point.which] * point.units[:, None], np.arange(len(f))
-    averages = Averages(grouped.intervals, 1 + y, pairs, f, scaled, place, pairs)
+    averages = Averages(averaged.intervals, averaged.c2[bin], pairs, f, scaled, place, pairs)
     return averages.of_cells(pairs > 0)
 
 
@@ -488,7 +482,7 @@ def noise_of_group(
 ) -> list[BinNoise] | None:
     """Return the noise of a group of bins, with `of_pairs` of sums over pairs, too; None
     with too few cells. cache: of the noise of the model of other scans."""
-    model = noise_of_model(point, group[0], grid, of_pairs, cache)
+    model, first = noise_of_model(point, group[0], grid, of_pairs, cache), group[0]
     every = _cells_of_group(point, model.cells, group)
     effective, (moved, number) = None, model.cells.slopes.shape
     if number < moved + 2 + FEWEST_CELLS:
@@ -506,27 +500,43 @@ def noise_of_group(
     ]
     ratios = [data.noise_contrast / model.contrast for data in group]
     counts = np.array([data.mean_counts for data in group]) * ratios
-    left = left_by_fit(np.stack(residuals, axis=1), columns[0], model.of_cells)
+    unexplained = left_by_fit(np.stack(residuals, axis=1), columns[0], model.of_cells)
     inverse = pseudoinverse(model.weights) if len(model.weights) else None
-    noises, fits = [], _fits(*left, counts)
-    each = zip(group, every, residuals, columns, ratios, fits, strict=True)
-    for data, cells, residual, of_bin, ratio, (fit, expected) in each:
-        factor = 1.0 if data is group[0] else data.weight_over(group[0])
+    noises, fits = [], _fits(*unexplained, counts)
+    members = zip(group, every, residuals, columns, ratios, fits, strict=True)
+    for data, cells, residual, of_bin, ratio, (fit, expected) in members:
+        factor = 1.0 if data is first else data.weight_over(first)
         noise = replace(model if factor == 1 else model.weighted_by(factor), cells=cells)
-        least = np.zeros(len(expected.mean_counts))
-        if inverse is not None and data.scatter is not None:
-            least = _least_pixels(data, noise, inverse / factor, expected)
-        if inverse is not None and data.weights is not None:
-            of_fields = noise.of_fields.mapped(data.weights @ inverse / factor)
-            noise = replace(noise, of_fields=of_fields)
+        noise, least = _of_pairs(data, noise, inverse, factor, expected)
         noises.append(
             BinNoise(
                 **vars(noise), residual=residual, columns=of_bin, fit=_contiguous(fit),
-                expected=_contiguous(expected), contrast_ratio=ratio,
-                least_pixels=least,
+                expected=_contiguous(expected), contrast_ratio=ratio, least_pixels=least,
             )
         )  # fmt: skip
     return noises
+
+
+def _of_pairs(
+    data: BinData,
+    noise: ModelNoise,
+    inverse: Float[np.ndarray, "column column"] | None,
+    factor: float,
+    expected: NoiseFit,
+) -> tuple[ModelNoise, PerCounts]:
+    """Return the noise, with the weights of single pairs where a frozen part needs them; and least pixels.
+
+    inverse: of the weights of the first bin, of which this one has `factor` times as much.
+    """
+    least = np.zeros(len(expected.mean_counts))
+    if inverse is None:
+        return noise, least
+    if data.scatter is not None:
+        least = _least_pixels(data, noise, inverse / factor, expected)
+    if data.weights is not None:
+        of_fields = noise.of_fields.mapped(data.weights @ inverse / factor)
+        noise = replace(noise, of_fields=of_fields)
+    return noise, least
 
 
 def _cells_of_group(
@@ -541,7 +551,7 @@ def _cells_of_group(
         return [of_first, *(of_first._replace(c2=mean) for mean in c2)]
     rings, ring = np.unique(q[1:], return_inverse=True)
     fine = fine_averages(point, rings, np.zeros(len(rings)), group[0].averaged)
-    f, slopes = (values @ share.T for values in fine)
+    f, slopes = (np.nan_to_num(values) @ share.T for values in fine)
     of_others = zip(c2, ring, strict=True)
     return [
         of_first,
@@ -565,9 +575,9 @@ def noise_of_model(
     """Return the noise of a bin at a fitted point, by the model alone (docs/explanation/speckle_noise.md)."""
     model = BinModel(point, *data.place)
     fine = bin_averages(data.averaged, model) if data.means is None else data.means
-    computed = cache and cache.noise_for(data, point, fine, grid.min_pairs)
-    if computed is not None:
-        return computed
+    for computed in cache or ():
+        if computed.holds_for(data, point, fine.f):
+            return computed.at_point(data, point, fine, grid.min_pairs)
     division, frames = divided(model, data.frames, data.averaged, grid), data.frames
     blocks = [
         blocks_of(model, frames, stretch, data.noise_contrast, of_pairs)
@@ -576,13 +586,13 @@ def noise_of_model(
     cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(blocks)
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
-        each = (noise_of_fields(stretch, frames.min_lag) for stretch in blocks)
-        noises, squares = zip(*each, strict=True)
+        of_stretches = (noise_of_fields(stretch, frames.min_lag) for stretch in blocks)
+        noises, squares = zip(*of_stretches, strict=True)
         of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
     distance = max(stretch.distance for stretch in blocks)
     noise = ModelNoise(cells, of_cells, of_fields, weights, data.noise_contrast, distance)
     if cache is not None:
-        cache.computed.append(_Computed(noise, data, point, division, fine.f))
+        cache.append(ComputedNoise(noise, data, point, division, fine.f))
     return noise
 
 
@@ -604,7 +614,7 @@ def _fits(
     """Return what residuals say of the noise: by the counts that are known unless ruled out, and by these."""
     free = likely_noise(residuals, noise, MEAN_COUNTS)
     fits = list(zip(free, free, strict=True))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # NaN where counts are not known
         number = np.round(np.log(mean_counts) / COUNTS_ALIKE)
     for interval in np.unique(number[np.isfinite(number)]):
         bins = np.flatnonzero(number == interval)
@@ -612,8 +622,10 @@ def _fits(
         for n, fit in zip(bins, likely_noise(residuals[:, bins], noise, mean), strict=True):
             ruled_out = fit.log_likelihood < free[n].log_likelihood - MOST_BELOW
             fits[n] = (free[n] if ruled_out else fit, fit)
-    each = zip(residuals.T, fits, strict=True)
-    return [(whitened(residual, noise, fit), expected) for residual, (fit, expected) in each]
+    return [
+        (whitened(residual, noise, fit), expected)
+        for residual, (fit, expected) in zip(residuals.T, fits, strict=True)
+    ]
 
 
 def _least_pixels(
@@ -629,33 +641,25 @@ def _least_pixels(
     mu, contrast, (sums, chisqr) = fit.mean_counts, model.contrast, data.scatter
     both = zip(pair_variance(contrast, sums), model.of_fields, strict=True)
     scatter_left = [float(of_pairs[0, 0] - np.sum(inverse * taken)) for of_pairs, taken in both]
-    left = scatter_left[0] + scatter_left[1] / mu + scatter_left[2] / mu**2
+    variance = scatter_left[0] + scatter_left[1] / mu + scatter_left[2] / mu**2
     correlated = (contrast / (contrast + 1 / mu)) ** 2 * sums[2] / sums[0]
     independent = 0.5 / (correlated + 1 / int(data.frames.use.sum())) ** 2
     scatter = 1 + SCATTERS * np.sqrt(2 / independent)
-    return np.maximum(left, 0) / chisqr / scatter
+    return np.maximum(variance, 0) / chisqr / scatter
 
 
 def bin_averages(averaged: AveragedCells, model: BinModel) -> Averages:
-    points, number = averaged.points_of(0), len(averaged.intervals)
-    f, slopes = (
-        points.mean(values, number)
-        for values in model.f_and_slopes(model.time(points.i), model.time(points.j))
-    )
-    pairs, place = averaged.pairs[0], np.arange(number)
+    [f], [slopes] = fine_averages(model.fitted, model.q, model.phi, averaged)
+    pairs, place = averaged.pairs[0], np.arange(len(f))
     averages = Averages(averaged.intervals, averaged.c2[0], pairs, f, slopes, place, pairs)
     return averages.of_cells((pairs > 0) & np.isfinite(f))
 
 
-class GroupedMeans(NamedTuple):
-    intervals: list[Interval]
-    edges: tuple[Int[np.ndarray, " a"], Int[np.ndarray, " l"]]
-    columns: Float[np.ndarray, "bin group k"]
-    pairs: Int[np.ndarray, "bin group"]
-
-
-def grouped_means(scan: Scan, min_lag: int, means: CellMeans) -> GroupedMeans:
-    """Return the averages of data that are means over cells; each counts where its middle lies."""
+def averages_of_means(
+    scan: Scan, min_lag: int, means: CellMeans
+) -> tuple[AveragedCells, Float[np.ndarray, "bin cell k"]]:
+    """Return the averages of data that are means over cells, each of which counts where its middle lies; and
+    the averages of the columns of a Gram. Points are none: f of a cell is a mean of those of the data."""
     assert scan.cells is not None
     cuts, (t1, t2) = scan.cuts(min_lag), scan.cells.middle
     first, stop = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
@@ -675,9 +679,11 @@ def grouped_means(scan: Scan, min_lag: int, means: CellMeans) -> GroupedMeans:
     count = pairs @ member[:-1].T
     with np.errstate(invalid="ignore"):
         columns = member[:-1] @ (means.columns * pairs[..., None]) / count[..., None]
-    return GroupedMeans(
-        intervals, (cuts.age_edges, cuts.lag_edges), columns, count.astype(np.int64)
-    )
+    averaged = AveragedCells(
+        intervals, 1 + columns[..., 1], count.astype(np.int64), [cell_points([], scan.use)],
+        cuts.age_edges, cuts.lag_edges,
+    )  # fmt: skip
+    return averaged, columns
 
 
 def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:

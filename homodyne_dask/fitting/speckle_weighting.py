@@ -18,7 +18,6 @@ from homodyne_dask.assessment.cell_residuals import (
     AveragedCells,
     CellPoints,
     averaged_cells,
-    cell_points,
 )
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.shared_speckle import shared_speckle
@@ -27,8 +26,8 @@ from homodyne_dask.assessment.speckle_errors import SpeckleErrors, weighted_erro
 from homodyne_dask.assessment.speckle_noise import (
     BinNoise,
     NoiseCache,
+    averages_of_means,
     fitted_point,
-    grouped_means,
     noise_of_bins,
     noise_of_group,
 )
@@ -99,7 +98,7 @@ class SpeckleWeighting:
             typical = float(np.mean(scan.sigma_row[b][scan.use] ** -2.0) ** 2)
             weights[b] = np.diag(np.where(has_mean, pairs * typical, 0.0))
             counted[b] = int(has_mean.sum())
-        stored = averaged.known is None and scan.cells is None
+        stored = averaged.known_shares is None and scan.cells is None
         request = request.with_note("averages", "stored" if stored else "read")
         return cls(request, averaged, sweep, weights, counted, {})
 
@@ -110,7 +109,7 @@ class SpeckleWeighting:
         scan, fixed = self.request.scan, ~self.request.search.free
         if scan.cells is not None:  # those of f from a pass
             means = self.data.over(CELL_MEANS, AtTheta(theta))
-            X = grouped_means(scan, self.request.problem.min_lag, means).columns
+            _, X = averages_of_means(scan, self.request.problem.min_lag, means)
             X[..., 3:][..., fixed] = 0.0
             return np.nan_to_num(X if slopes else X[..., :3])
         y, evaluation = self.averaged.c2 - 1, evaluation_of(self.request.problem.model)
@@ -209,9 +208,8 @@ def _grouped(sweep: Sweep, request: Request) -> AveragedCells:
     scan, search = request.scan, request.search
     any_theta = search.with_given(np.ones(len(search.start)))
     means = sweep.over(CELL_MEANS, AtTheta(any_theta))
-    intervals, edges, columns, pairs = grouped_means(scan, request.problem.min_lag, means)
-    none = cell_points([], scan.use)
-    return AveragedCells(intervals, 1 + columns[..., 1], pairs, [none], *edges)
+    averaged, _ = averages_of_means(scan, request.problem.min_lag, means)
+    return averaged
 
 
 def grid_of_weights(averaged: AveragedCells, frames: int, bins: int) -> CellGrid:

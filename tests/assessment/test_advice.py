@@ -82,7 +82,9 @@ def folder(tmp_path_factory):
 
 def ends_of(request):
     search, k, p = request.search, len(request.scan.bins), len(request.search.names)
-    low, high = (np.where(np.isfinite(of), of, 1.0) for of in (search.lower, search.upper))
+    low, high = (
+        np.where(np.isfinite(bounds), bounds, 1.0) for bounds in (search.lower, search.upper)
+    )
     ratio, signals = np.full((k, 2), 0.01), (None, Signal(0.01, 0.01, 4.0, 2.0, 4.0))
     alternatives = None, Alternative("lag", (), 0.1, 0.1, 1e-9)
     power = None if np.isnan(request.scan.q).any() else PowerOfQ(1.5, 0.01, 50.0, 1e-9)
@@ -93,15 +95,16 @@ def ends_of(request):
     )  # fmt: skip
     alternatives = alternatives[: 1 if request.scan.is_table else 2]  # tables are not tested
     every = product((low, high), (0.3, 0.9, 2.0), signals, alternatives)
-    for theta, contrast, signal, found in every:
+    for theta, contrast, signal, alternative in every:
         reduced = SimpleNamespace(
             count=np.ones(k), undetermined=np.zeros(k, bool), contrast=np.full(k, contrast), finite=True,
             offset=np.full(k, 1.1), columns=np.ones((k, 2)), at_bound=np.zeros((k, 2), bool),
             redchi=lambda free: 40.0,
             variance=lambda free: 1.0, decrement_rounding=lambda noise: 1.0, rounded_as_float64=None,
         )  # fmt: skip
-        known = SimpleNamespace(
-            check=found and ModelCheck(9, 4.0, 1, 6.0, "", (0, 1), (0, 1), 0.1, 0.1, "lag", 0, 0, found),
+        assessment = SimpleNamespace(
+            check=alternative
+            and ModelCheck(9, 4.0, 1, 6.0, "", (0, 1), (0, 1), 0.1, 0.1, "lag", 0, 0, alternative),
             power_of_q=power, at_bound=search.free, alone=True, decay=True,
             noise=SimpleNamespace(
                 offset=OffsetDeviation(contrast / 9, 0.0),
@@ -112,7 +115,7 @@ def ends_of(request):
             signal=signal, errors=errors,
         )  # fmt: skip
         state = State(theta, reduced, 99 * (contrast > 1), None)
-        end = checks.AssessedFit(request, state, known)
+        end = checks.AssessedFit(request, state, assessment)
         vary = {"D0", "alpha", "D_offset"} <= set(search.names) and search.free.all()
         rates = {"J": (1.0, 0.1, "Å²/s")} if vary else {}
         vars(end).update(constant=rates, stderr=np.full(p, 1e30))
@@ -127,11 +130,11 @@ def findings_of(request):
     for end, check in product(ends_of(request), made):
         yield from check(end)
     if len(set(request.scan.scan_number)) > 1:
-        each = {"stderr": (("scan", "param"), [[1.0], [1.0]]), "param": ["D0"], "scan": [1, 2]}
-        differ, each = SimpleNamespace(p=1e-9), xarray.Dataset(each)
+        of_scans = {"stderr": (("scan", "param"), [[1.0], [1.0]]), "param": ["D0"], "scan": [1, 2]}
+        differ, of_scans = SimpleNamespace(p=1e-9), xarray.Dataset(of_scans)
         fit = {
-            "each": each,
-            "parameters": each.isel(scan=0),
+            "each": of_scans,
+            "parameters": of_scans.isel(scan=0),
             "agreement_in": lambda *_, **__: differ,
         }
         yield from disagreement(["D0"], SimpleNamespace(**fit))
@@ -139,7 +142,7 @@ def findings_of(request):
 
 def of_misfits(request):
     end = checks.AssessedFit(request, None, None)
-    yield from checks._other_flow(end, [])
+    yield from checks._other_flow(end)
     several, rings = len(request.scan.bins) > 1, len(set(request.scan.q[request.scan.q > 0])) > 1
     skipped = {"bin": several, "shear": several, "power_of_q": rings}
     skipped["smoothness"] = request.config["smoothness"]
@@ -190,7 +193,7 @@ def typed(folder, monkeypatch):
 @pytest.mark.parametrize("word", TYPED)
 def test_what_is_advised_can_be_typed(word, typed, capsys):
     failed = {}
-    for advice in {one.advice for one in findings_of(typed(TYPED[word])) if one.advice}:
+    for advice in {finding.advice for finding in findings_of(typed(TYPED[word])) if finding.advice}:
         command = advice if advice.startswith("homodyne") else f"- fit {TYPED[word]} {advice}"
         with pytest.raises(SystemExit) as end:
             main.main(shlex.split(command)[1:])
@@ -201,6 +204,6 @@ def test_what_is_advised_can_be_typed(word, typed, capsys):
 
 
 def test_all_codes_with_advice_are_tried(typed):
-    found = [one for words in TYPED.values() for one in findings_of(typed(words))]
-    tried = {one.code for one in found if one.advice}
+    findings = [finding for words in TYPED.values() for finding in findings_of(typed(words))]
+    tried = {finding.code for finding in findings if finding.advice}
     assert tried >= {code for code, entry in CATALOGUE.items() if "{advice" in entry.template}

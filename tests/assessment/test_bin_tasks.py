@@ -58,9 +58,9 @@ def bits(value):
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, dict):
-        return [(key, bits(part)) for key, part in value.items()]
+        return [(key, bits(item)) for key, item in value.items()]
     if isinstance(value, list | tuple):
-        return [bits(part) for part in value]
+        return [bits(item) for item in value]
     if hasattr(value, "__dataclass_fields__"):
         return [bits(getattr(value, name)) for name in value.__dataclass_fields__]
     return value
@@ -105,16 +105,16 @@ def test_any_number_of_workers_gives_the_same_bits(fits, number, task_seconds, m
     monkeypatch.setattr(
         bin_tasks.BinExecutor,
         "_on_workers",
-        lambda *given: sent.append(len(given[2])) or plain(*given),
+        lambda *arguments: sent.append(len(arguments[2])) or plain(*arguments),
     )
     with workers(number) as client:
         for words, case in CASES.items():
             sent.clear()
-            (there, said), (here, words_here) = (
-                assessment(*fits[words], of) for of in (client, None)
+            (on_workers, said), (in_process, words_in_process) = (
+                assessment(*fits[words], workers) for workers in (client, None)
             )
             bins = case.bins * case.scans
-            assert (there, said[-1]) == (here, words_here[-1]), words
+            assert (on_workers, said[-1]) == (in_process, words_in_process[-1]), words
             assert (said[0], said[-1]) == ("speckle noise", f"speckle noise: {bins} of {bins} bins")
             assert bool(sent) is case.on_workers, words
 
@@ -122,11 +122,11 @@ def test_any_number_of_workers_gives_the_same_bits(fits, number, task_seconds, m
 @pytest.mark.cluster
 @pytest.mark.long
 def test_workers_started_for_much_work_give_the_same_bits(fits, monkeypatch):
-    here, began = assessment(*fits["40 bins"]), []
+    in_process, began = assessment(*fits["40 bins"]), []
     plain = cluster.local_cluster
     monkeypatch.setattr(bin_tasks, "START_SECONDS", 0.0)
     monkeypatch.setattr(cluster, "local_cluster", lambda: began.append(True) or plain())
-    assert assessment(*fits["40 bins"]) == here
+    assert assessment(*fits["40 bins"]) == in_process
     assert began
 
 
@@ -135,8 +135,8 @@ def test_workers_started_for_much_work_give_the_same_bits(fits, monkeypatch):
 @pytest.mark.timeout(300)
 def test_bins_of_a_killed_worker_are_computed_again(fits):
     with workers(2, "noise-") as client:
-        there = assessment(*fits["40 bins"], client)
-    assert there == assessment(*fits["40 bins"])
+        on_workers = assessment(*fits["40 bins"], client)
+    assert on_workers == assessment(*fits["40 bins"])
 
 
 @pytest.mark.long
@@ -152,4 +152,4 @@ def test_what_a_task_returns_is_small(fits):
     sweep = sweep_of(plan, request.scan.selection, request.problem, None)
     noise = assessed.assess(request, state, sweep).noise
     assert noise is not None
-    assert max(len(pickle.dumps(of)) for of in noise.bins.values()) < 200_000
+    assert max(len(pickle.dumps(noise_of_bin)) for noise_of_bin in noise.bins.values()) < 200_000

@@ -58,14 +58,14 @@ def pairs_of(cell, use):
     return i[inside], j[inside]
 
 
-def assert_means(found, c2, use, frames, min_lag):
-    assert found.intervals
-    for n, cell in enumerate(found.intervals):
+def assert_means(cells, c2, use, frames, min_lag):
+    assert cells.intervals
+    for n, cell in enumerate(cells.intervals):
         i, j = pairs_of(cell, use)
         assert cell.shortest >= min_lag
         assert frames[0] <= i.min() <= j.max() < frames[1]
-        np.testing.assert_array_equal(found.pairs[:, n], len(i))
-        np.testing.assert_allclose(found.c2[:, n], c2[:, i, j].mean(1), rtol=1e-6)
+        np.testing.assert_array_equal(cells.pairs[:, n], len(i))
+        np.testing.assert_allclose(cells.c2[:, n], c2[:, i, j].mean(1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("masked", [(), (255,), (0, 1, 60, 270, 299)])
@@ -73,14 +73,14 @@ def test_means_over_cells_are_those_of_all_pairs_even_at_the_end_of_the_record(m
     use = np.ones(FRAMES, bool)
     use[list(masked)] = False
     points = cell_points(CELLS, use)
-    found = points.mean(decay(points.i, points.j), len(CELLS))
+    means = points.mean(decay(points.i, points.j), len(CELLS))
     for n, cell in enumerate(CELLS):
         i, j = pairs_of(cell, use)
         np.testing.assert_allclose(points.weight[points.cell == n].sum(), len(i), atol=1e-9)
         if len(i):
-            np.testing.assert_allclose(found[n], decay(i, j).mean(), rtol=1e-8)
+            np.testing.assert_allclose(means[n], decay(i, j).mean(), rtol=1e-8)
         else:
-            assert np.isnan(found[n])
+            assert np.isnan(means[n])
 
 
 @pytest.mark.parametrize("frames", [None, (0, 50), (13, 70)])
@@ -103,11 +103,11 @@ def test_a_window_of_few_stored_intervals_is_averaged_from_its_pairs(
     scan = store(scans, tmp_path).select(frames=frames)
     use = np.ones(100, bool)
     use[list(masked)] = False
-    found, (first, stop) = averaged(scan, min_lag=min_lag), frames
+    cells, (first, stop) = averaged(scan, min_lag=min_lag), frames
     inside = use & (np.arange(100) >= first) & (np.arange(100) < stop)
     np.testing.assert_array_equal(scan.use, inside)
-    assert len(found.age_edges) > len(stored_cells(scan, min_lag).age_edges)
-    assert_means(found, scans.c2, inside, frames, min_lag)
+    assert len(cells.age_edges) > len(stored_cells(scan, min_lag).age_edges)
+    assert_means(cells, scans.c2, inside, frames, min_lag)
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_a_window_of_few_stored_intervals_is_averaged_from_its_pairs(
 def test_a_weighted_fit_loses_no_pair_of_its_selection(selected, min_lag, read, tmp_path):
     scans = measured(np.array([2e4, -0.2, 0.0]), 100, angles(2))
     scan = store(scans, tmp_path).select(**selected)
-    found = averaged(scan, min_lag=min_lag, weighting="speckle")
+    cells = averaged(scan, min_lag=min_lag, weighting="speckle")
     i, j = np.nonzero(np.outer(scan.use, scan.use))
-    assert (found.known is not None) == read
-    np.testing.assert_array_equal(found.pairs.sum(1), (j - i >= min_lag).sum())
-    (points,) = found.points
-    weight = np.bincount(points.cell, points.weight, len(found.intervals))
-    np.testing.assert_allclose(weight, found.pairs[0])
+    assert (cells.known_shares is not None) == read
+    np.testing.assert_array_equal(cells.pairs.sum(1), (j - i >= min_lag).sum())
+    (points,) = cells.points
+    weight = np.bincount(points.cell, points.weight, len(cells.intervals))
+    np.testing.assert_allclose(weight, cells.pairs[0])
 
 
 @pytest.mark.parametrize("frames", [100, 700])
@@ -139,17 +139,17 @@ def test_means_of_f_are_those_over_the_known_pairs_of_each_bin(masks, frames, tm
     scans = measured(np.array([2e3, -0.2, 0.0]), frames, angles(len(masks)))
     for b, name in enumerate(masks):
         scans.c2[b, masked_pairs(name, frames)] = np.nan
-    found = averaged(store(scans, tmp_path))
+    cells = averaged(store(scans, tmp_path))
     whole = np.ones(frames, bool)
     for b in range(len(masks)):
-        points, known = found.points_of(b), np.isfinite(scans.c2[b])
-        means = points.mean(decay(points.i, points.j), len(found.intervals))
-        for n, cell in enumerate(found.intervals):
+        points, has_value = cells.points_of(b), np.isfinite(scans.c2[b])
+        means = points.mean(decay(points.i, points.j), len(cells.intervals))
+        for n, cell in enumerate(cells.intervals):
             i, j = pairs_of(cell, whole)
-            i, j = i[known[i, j]], j[known[i, j]]
-            assert found.pairs[b, n] == len(i)
+            i, j = i[has_value[i, j]], j[has_value[i, j]]
+            assert cells.pairs[b, n] == len(i)
             if len(i):
-                np.testing.assert_allclose(found.c2[b, n], scans.c2[b, i, j].mean(), rtol=1e-6)
+                np.testing.assert_allclose(cells.c2[b, n], scans.c2[b, i, j].mean(), rtol=1e-6)
                 np.testing.assert_allclose(means[n], decay(i, j).mean(), atol=2e-5)
                 assert points.j[points.cell == n].max() < frames
 
@@ -159,5 +159,5 @@ def test_single_unknown_pairs_of_a_long_record_are_not_read_for(tmp_path):
     scan = store(scans, tmp_path, "whole")
     scans.c2[1, 30, 200] = scans.c2[0, 3, 140] = np.nan
     other = store(scans, tmp_path, "two")
-    for one in (scan, other):
-        assert averaged(one).known is None
+    for data in (scan, other):
+        assert averaged(data).known_shares is None

@@ -50,9 +50,9 @@ below the share and above the mean of 32 parameters in 7 cases, 70 and 96 %."""
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("word", "theta", "phi", "more"), CASES, ids=[w for w, *_ in CASES])
-def test_intervals_hold_the_truth_as_often_as_they_say(word, theta, phi, more):
-    values, errors, dof, truth = fits_of_repeats(theta, phi, REPEATS, **more)
+@pytest.mark.parametrize(("word", "theta", "phi", "options"), CASES, ids=[w for w, *_ in CASES])
+def test_intervals_hold_the_truth_as_often_as_they_say(word, theta, phi, options):
+    values, errors, dof, truth = fits_of_repeats(theta, phi, REPEATS, **options)
     assert np.isfinite(errors).all()
     intervals_hold_the_truth((values - truth) / errors, dof, HELD)
 
@@ -95,22 +95,24 @@ def test_pairs_are_as_noisy_as_counts_and_speckle_make_them():
         square.append((c2 - 1 - f / MODES) ** 2 / np.median(scans.sigma_row) ** 4)
     seen = np.mean(square, axis=(0, 1))
     edges = [0, 1e-3, 0.05, 0.2, 0.5, 0.9]
-    found, wanted = (
-        np.array([of[(f >= low) & (f < high)].mean() for low, high in pairwise(edges)])
-        for of in (seen, excess(f, 1 / MODES, MEAN))
+    scatter, wanted = (
+        np.array([values[(f >= low) & (f < high)].mean() for low, high in pairwise(edges)])
+        for values in (seen, excess(f, 1 / MODES, MEAN))
     )
     assert wanted[0] == pytest.approx(1, abs=0.001)
     assert wanted[-1] > 1.3
-    np.testing.assert_allclose(found, wanted, atol=0.1)
+    np.testing.assert_allclose(scatter, wanted, atol=0.1)
 
 
 @pytest.mark.long
 def test_reduced_chisqr_is_one_where_the_record_is_long_against_the_memory():
     """Elsewhere it is what the pairs that are close make of it, which no separable σ can know."""
     frames, chosen = 300, search(STATIC.parameters, fixed={"D_offset": 1000.0})
-    found = []
+    variances = []
     for seed in range(3):
         scans = photographed(SHORT, frames, angles(9), seed, pixels=400)
-        found.append(solve(evaluator(scans), chosen, SHORT)[-1].reduced.variance(2))
-    assert np.mean(found) == pytest.approx(excess(close(frames), 1 / MODES, MEAN).mean(), abs=0.03)
-    assert 0.97 < np.mean(found) < 1.03
+        variances.append(solve(evaluator(scans), chosen, SHORT)[-1].reduced.variance(2))
+    assert np.mean(variances) == pytest.approx(
+        excess(close(frames), 1 / MODES, MEAN).mean(), abs=0.03
+    )
+    assert 0.97 < np.mean(variances) < 1.03

@@ -97,7 +97,7 @@ def test_noise_alone_is_taken_for_a_decay_as_rarely_as_stated(model, bins, tmp_p
 def test_the_variance_is_the_sum_over_pairs_of_pairs_that_share_a_block():
     s = np.triu(np.random.default_rng(0).standard_normal((5, 5)))
     pairs = list(zip(*np.triu_indices(5), strict=True))
-    wanted = sum(s[one] * s[two] for one in pairs for two in pairs if set(one) & set(two))
+    wanted = sum(s[pair] * s[other] for pair in pairs for other in pairs if set(pair) & set(other))
     assert _dyadic(s) == pytest.approx(wanted)
 
 

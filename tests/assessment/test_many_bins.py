@@ -29,13 +29,15 @@ def store(tmp_path_factory):
 
 
 def cells_of(store, **options):
-    found = []
+    computed = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            assess, "fitted_cells", lambda *given: found.append(fitted_cells(*given)) or found[0]
+            assess,
+            "fitted_cells",
+            lambda *arguments: computed.append(fitted_cells(*arguments)) or computed[0],
         )
         hd.fit(store, "brownian", **options)
-    return found[0]
+    return computed[0]
 
 
 @pytest.fixture(scope="module", params=["individual", "shared"])
@@ -44,53 +46,67 @@ def cells(request, store):
 
 
 def dense(cells, own_of):
-    own = block_diag(*(own_of(one) for one in cells.bins.values()))
-    return np.hstack([own, np.vstack([one.columns for one in cells.bins.values()])])
+    levels = block_diag(*(own_of(cells_of_bin) for cells_of_bin in cells.bins.values()))
+    return np.hstack(
+        [levels, np.vstack([cells_of_bin.columns for cells_of_bin in cells.bins.values()])]
+    )
 
 
 def test_the_variance_of_a_sum_of_residuals_is_that_of_the_whole_system(cells, monkeypatch):
     monkeypatch.setattr("homodyne_dask.assessment.fitted_cells.LEAST_LEFT", 0.0)
     rng = np.random.default_rng(0)
-    X = dense(cells, lambda one: one.own.columns)
-    weight = np.concatenate([one.noise.cells.pairs * one.weight for one in cells.bins.values()])
-    noise = block_diag(*(one.noise.covariance for one in cells.bins.values()))
-    left = np.eye(len(X)) - X @ np.linalg.pinv(X.T * weight @ X) @ (X.T * weight)
+    X = dense(cells, lambda cells_of_bin: cells_of_bin.levels.columns)
+    weight = np.concatenate(
+        [
+            cells_of_bin.noise.cells.pairs * cells_of_bin.weight
+            for cells_of_bin in cells.bins.values()
+        ]
+    )
+    noise = block_diag(*(cells_of_bin.noise.covariance for cells_of_bin in cells.bins.values()))
+    residual_of_data = np.eye(len(X)) - X @ np.linalg.pinv(X.T * weight @ X) @ (X.T * weight)
     weights = {b: rng.normal(size=(len(cells.intervals), 2)) for b in cells.bins}
-    of = left.T @ np.vstack([weights[b][one.cells] for b, one in cells.bins.items()])
-    expected = (of * (noise @ of)).sum(0)
-    found, _ = cells.variance(weights, by_noise=False)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    weight_of_data = residual_of_data.T @ np.vstack(
+        [weights[b][cells_of_bin.cells] for b, cells_of_bin in cells.bins.items()]
+    )
+    expected = (weight_of_data * (noise @ weight_of_data)).sum(0)
+    variance, _ = cells.variance(weights, by_noise=False)
+    np.testing.assert_allclose(variance, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("bins", ["one", "all"])
 def test_a_score_is_that_of_the_whole_system(cells, bins):
     rng = np.random.default_rng(0)
-    plain = {b: one.columns for b, one in cells.bins.items()}
-    smooth, same = np.zeros((*cells.residual.shape, 0)), dict.fromkeys(cells.bins, 1)
-    metric = score_tests._Metric(cells, plain, smooth, same)
+    plain = {b: cells_of_bin.columns for b, cells_of_bin in cells.bins.items()}
+    smooth, alone = np.zeros((*cells.residual.shape, 0)), dict.fromkeys(cells.bins, 1)
+    metric = score_tests._Metric(cells, plain, smooth, alone)
     some = list(cells.bins)[:1] if bins == "one" else list(cells.bins)
     column = {b: rng.normal(size=(len(cells.bins[b].cells), 2)) for b in some}
-    of = np.zeros((*cells.residual.shape, 2))
+    change = np.zeros((*cells.residual.shape, 2))
     for b, changes in column.items():
-        of[b, cells.bins[b].cells] = changes
+        change[b, cells.bins[b].cells] = changes
     other = score_tests._Column(
-        "other", (), rng.normal(size=of.shape), some[0] if bins == "one" else None
+        "other", (), rng.normal(size=change.shape), some[0] if bins == "one" else None
     )
-    _, found = metric.outside([other, other._replace(change=of)])
-    assert found is not None
+    _, outside = metric.outside([other, other._replace(change=change)])
+    assert outside is not None
     parts = []
     for b, of_bin in cells.bins.items():
         noise = of_bin.noise
         (fit,) = speckle_noise.left_unexplained([noise], smooth[b, of_bin.cells])
         parts.append(regular(likely_covariance(noise.of_cells, fit, noise.least_pixels)))
     inverse = np.linalg.inv(block_diag(*parts))
-    X = dense(cells, lambda one: one.own.columns)
-    left = inverse - inverse @ X @ np.linalg.pinv(X.T @ inverse @ X) @ X.T @ inverse
-    d = np.vstack([column.get(b, np.zeros((len(one.cells), 2))) for b, one in cells.bins.items()])
-    residual = np.concatenate([one.noise.residual for one in cells.bins.values()])
-    information = np.linalg.inv(found.inverse)
-    np.testing.assert_allclose(information, d.T @ left @ d, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(found.score, d.T @ left @ residual, rtol=1e-6, atol=1e-9)
+    X = dense(cells, lambda cells_of_bin: cells_of_bin.levels.columns)
+    weighting = inverse - inverse @ X @ np.linalg.pinv(X.T @ inverse @ X) @ X.T @ inverse
+    d = np.vstack(
+        [
+            column.get(b, np.zeros((len(cells_of_bin.cells), 2)))
+            for b, cells_of_bin in cells.bins.items()
+        ]
+    )
+    residual = np.concatenate([cells_of_bin.noise.residual for cells_of_bin in cells.bins.values()])
+    information = np.linalg.inv(outside.inverse)
+    np.testing.assert_allclose(information, d.T @ weighting @ d, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(outside.score, d.T @ weighting @ residual, rtol=1e-6, atol=1e-9)
 
 
 def test_no_matrix_of_an_individual_fit_has_a_row_for_each_bin(store):
@@ -98,10 +114,10 @@ def test_no_matrix_of_an_individual_fit_has_a_row_for_each_bin(store):
 
 
 def test_repeats_share_the_noise_of_their_model_and_are_one_in_its_check(store, cells, monkeypatch):
-    assert [len(one.members) for one in cells.bins.values()] == [SCANS] * len(PHI)
+    assert [len(cells_of_bin.members) for cells_of_bin in cells.bins.values()] == [SCANS] * len(PHI)
     computed, plain = [], speckle_noise.noise_of_fields
     monkeypatch.setattr(
-        speckle_noise, "noise_of_fields", lambda *given: computed.append(1) or plain(*given)
+        speckle_noise, "noise_of_fields", lambda *arguments: computed.append(1) or plain(*arguments)
     )
     shared = hd.fit(store, "brownian")
     assert len(computed) <= 2 * len(PHI)
@@ -142,7 +158,7 @@ def test_the_start_of_a_fit_of_repeats_looks_at_the_mean_of_the_scans(store, mon
     monkeypatch.setattr(
         initial_values,
         "transport_minima",
-        lambda summary, *more: bins.append(summary.c2.shape[0]) or plain(summary, *more),
+        lambda summary, *arguments: bins.append(summary.c2.shape[0]) or plain(summary, *arguments),
     )
     assert hd.fit(store, "brownian").converged
     assert bins == [len(PHI)]
@@ -186,9 +202,9 @@ def test_bins_of_one_noise_have_the_errors_that_each_has_alone(
     store = sectors_and_rings(tmp_path / "s.zarr", q, pixels=pixels, contrast=contrast)
     computed, plain = [], speckle_noise.noise_of_model
 
-    def counting(point, data, *given):
+    def counting(point, data, *arguments):
         computed.append(data.bin)
-        return plain(point, data, *given)
+        return plain(point, data, *arguments)
 
     monkeypatch.setattr(speckle_noise, "noise_of_model", counting)
     together = hd.fit(store, model, friedel="off", **options)

@@ -32,22 +32,24 @@ def test_one_rate_for_three_rings_is_a_misfit_that_goes_with_q(steady):
     assert result.converged
     assert result.misfit
     assert result.diagnosis.check.depends_on == "q"
-    evidence, advice, same = result.findings.of("model-misfit", "misfit-pattern", "same-at-all-q")
+    evidence, advice, same_at_all_q = result.findings.of(
+        "model-misfit", "misfit-pattern", "same-at-all-q"
+    )
     assert evidence.numbers["deviating"] == result.diagnosis.check.deviating
     assert advice.numbers["depends_on"] == "q"
     command = f"homodyne-dask fit {steady.path} --model stretched --over q"
-    assert advice.advice == command == same.advice
+    assert advice.advice == command == same_at_all_q.advice
     assert result.verdict == f"converged, but {evidence}; {advice}"
     # its misfit, taken for noise, made the mode of the larger χ² the better one
     assert np.isnan(result.diagnosis.scalings[["aic", "bic"]].to_array()).all()
 
 
 def test_a_model_without_a_free_parameter_is_tested_too(diffusing):
-    known = dict(zip(("D0", "alpha", "D_offset"), CREEP, strict=True))
-    right = fit_here(diffusing, hd.STATIC, fixed=known)
+    values = dict(zip(("D0", "alpha", "D_offset"), CREEP, strict=True))
+    right = fit_here(diffusing, hd.STATIC, fixed=values)
     assert right.diagnosis.check.tests > 0
     assert not right.misfit
-    assert fit_here(diffusing, hd.STATIC, fixed=known | {"D0": 40000.0}).misfit
+    assert fit_here(diffusing, hd.STATIC, fixed=values | {"D0": 40000.0}).misfit
 
 
 def test_the_right_model_of_the_same_data_is_not_called_wrong(diffusing):
@@ -95,9 +97,9 @@ def test_sums_weighted_by_estimated_noise_vary_as_much_as_is_said():
     weight = 1 / estimated
     square = (weight * rng.normal(size=weight.shape)).sum(1) ** 2 / weight.sum(1)
     share = weight / weight.sum(1, keepdims=True)
-    more = (share * excess_of_weighted(share, np.full(share.shape, 2 / freedom))).sum(1)
+    excess = (share * excess_of_weighted(share, np.full(share.shape, 2 / freedom))).sum(1)
     assert square.mean() > 1.2
-    assert (square / (1 + more)).mean() == pytest.approx(1, abs=0.05)
+    assert (square / (1 + excess)).mean() == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize("lost", [0.0, 1.0])
@@ -112,18 +114,20 @@ def test_correlation_that_is_lost_at_once_is_a_misfit(lost, tmp_path):
 def test_bins_seen_twice_show_the_trends_with_phi_of_bins_seen_once(
     number, tested, tmp_path, monkeypatch
 ):
-    found, plain = [], misfit_test._with_phi
-    monkeypatch.setattr(misfit_test, "_with_phi", lambda *of: found.append(plain(*of)) or [])
+    means, plain = [], misfit_test._with_phi
+    monkeypatch.setattr(
+        misfit_test, "_with_phi", lambda *arguments: means.append(plain(*arguments)) or []
+    )
     phi = tuple(np.arange(number) * 180.0 / number)
     scans = replace(RING, q=(0.01,) * number, phi=phi, frames=50, mean=50.0).scan(1)
     checks = [
-        fit_here(store(of, tmp_path), hd.POWER_LAW).diagnosis.check
-        for of in (scans, seen_twice(scans))
+        fit_here(store(photons, tmp_path), hd.POWER_LAW).diagnosis.check
+        for photons in (scans, seen_twice(scans))
     ]
-    once, twice = found
+    once, twice = means
     assert bool(once) == bool(twice) == tested
-    for one, other in zip(once, twice, strict=True):
-        np.testing.assert_allclose(other.z, one.z, rtol=0.15, atol=0.05)
+    for mean_of_once, mean_of_twice in zip(once, twice, strict=True):
+        np.testing.assert_allclose(mean_of_twice.z, mean_of_once.z, rtol=0.15, atol=0.05)
     assert checks[1].p_value == pytest.approx(checks[0].p_value, abs=0.02)
 
 
@@ -180,9 +184,11 @@ def alarm(folder, scenario: str, frames: int, angles: int, noise: str, seed: int
     ingest(folder / "s.h5", folder / "s.zarr", overwrite=True)
     model = MODELS[SCENARIOS[scenario].model]
     result = fit_here(hd.open_dataset(folder / "s.zarr"), model)
-    found = [*result.findings.at_least("error"), *result.findings.of(*ALARMS)]
-    found += [one for one in result.findings.of("contrast-changes") if "q" in one.about]
-    return "; ".join(map(str, found))
+    alarms = [*result.findings.at_least("error"), *result.findings.of(*ALARMS)]
+    alarms += [
+        finding for finding in result.findings.of("contrast-changes") if "q" in finding.about
+    ]
+    return "; ".join(map(str, alarms))
 
 
 @pytest.mark.slow
@@ -197,8 +203,8 @@ def test_the_true_model_is_called_wrong_in_hardly_more_than_one_fit_of_a_hundred
         for seed in range(3)
         if noise == "pairs" or size[0] * size[1] <= MOST_COUNTED
     ]
-    found = {case: words for case in cases if (words := alarm(tmp_path, *case))}
-    assert len(found) <= 4, found  # 1.3 are expected of 87 at 1.5 %; more than 4 in 1 of 90
+    alarms = {case: words for case in cases if (words := alarm(tmp_path, *case))}
+    assert len(alarms) <= 4, alarms  # 1.3 are expected of 87 at 1.5 %; more than 4 in 1 of 90
 
 
 @pytest.mark.parametrize(

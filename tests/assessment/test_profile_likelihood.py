@@ -49,4 +49,4 @@ def test_a_profile_that_cannot_be_had_is_named(tmp_path):
     result = fit_here(scan, STATIC, profile=("alpha",), **held)
     assert result.parameters["at_bound"].sel(param="alpha")
     assert not result.errors.profiles
-    assert [one.about for one in result.findings.of("no-profile")] == [("alpha",)]
+    assert [finding.about for finding in result.findings.of("no-profile")] == [("alpha",)]

@@ -93,9 +93,9 @@ def test_a_frame_is_compared_with_those_beside_it_where_these_are_known(tmp_path
     assert odd is not None
     assert odd.frame == 50
     assert odd.excess == pytest.approx(0.2, abs=0.05)
-    beside = odd_frame(scan.select(exclude={"frames": (51, 52)}))
-    assert beside is not None  # 50 is one of four that 48 is compared with
-    assert (beside.frame, beside.excess) == (48, pytest.approx(-0.2 / 4, abs=0.03))
+    neighbour = odd_frame(scan.select(exclude={"frames": (51, 52)}))
+    assert neighbour is not None  # 50 is one of four that 48 is compared with
+    assert (neighbour.frame, neighbour.excess) == (48, pytest.approx(-0.2 / 4, abs=0.03))
     assert odd_frame(scan.select(frames=(40, 60))) is None
     uneven = replace(scan, time=scan.time**1.01)
     assert odd_frame(uneven) is None
@@ -123,17 +123,17 @@ PRODUCT = hd.separable(
 
 
 @pytest.mark.long(whole=True)
-@pytest.mark.parametrize(("stretching", "found"), [(1.0, None), (0.6, "stretching")])
+@pytest.mark.parametrize(("stretching", "alternative"), [(1.0, None), (0.6, "stretching")])
 def test_a_model_is_checked_where_the_data_do_not_determine_all_parameters(
-    stretching, found, tmp_path
+    stretching, alternative, tmp_path
 ):
     photons = replace(RING, q=(0.01,) * 3, phi=(0.0, 40.0, 80.0), stretching=stretching)
     result = hd.fit(store(photons.scan(1), tmp_path), PRODUCT)
     check = result.diagnosis.check
     assert result.outcome is hd.Outcome.SINGULAR
     assert check is not None
-    assert (check.alternative and check.alternative.name) == found
-    assert check.misfit == (found is not None)
+    assert (check.alternative and check.alternative.name) == alternative
+    assert check.misfit == (alternative is not None)
     assert not np.isfinite(result.parameters["stderr"].values).any()
     assert "product fitted to" in str(result)
 
@@ -141,14 +141,14 @@ def test_a_model_is_checked_where_the_data_do_not_determine_all_parameters(
 @pytest.mark.long
 def test_opposite_bins_of_one_speckle_tell_as_much_as_one_of_them(tmp_path):
     scans = replace(RINGS, frames=80).scan(0)
-    one, both = (
+    of_one_scan, of_both = (
         fit_here(store(made, tmp_path), hd.BROWNIAN).diagnosis.power_of_q
         for made in (scans, seen_twice(scans))
     )
-    assert one is not None
-    assert both is not None
-    assert both.stderr == pytest.approx(one.stderr, rel=0.1)
-    assert both.p == pytest.approx(one.p, abs=0.1)
+    assert of_one_scan is not None
+    assert of_both is not None
+    assert of_both.stderr == pytest.approx(of_one_scan.stderr, rel=0.1)
+    assert of_both.p == pytest.approx(of_one_scan.p, abs=0.1)
 
 
 @pytest.mark.long

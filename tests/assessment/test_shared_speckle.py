@@ -131,8 +131,8 @@ def test_the_last_sector_of_a_full_turn_is_a_neighbour_of_the_first():
     around = places([0.01] * 6, 60.0 * np.arange(6))
     assert around.pairs("sectors", 1) == [(0, 1), (0, 5), (1, 2), (2, 3), (3, 4), (4, 5)]
     assert around.pairs("sectors", 3) == [(0, 3), (1, 4), (2, 5)]
-    part = places([0.01] * 6, 20.0 * np.arange(6))
-    assert part.pairs("sectors", 1) == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+    sectors = places([0.01] * 6, 20.0 * np.arange(6))
+    assert sectors.pairs("sectors", 1) == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
 
 
 def test_opposite_sectors_have_the_same_neighbours():
@@ -172,11 +172,11 @@ def test_two_bins_of_one_speckle_tell_as_much_as_one_of_them(tmp_path, weighting
         path, phi = tmp_path / name, np.array([0.0, 180.0])[:bins]
         hd.ingest(c2[:bins], path, q=0.01, phi=phi, dt=DT, sigma=np.array(sigma))
         results.append(hd.fit(path, "brownian", weighting=weighting).parameters)
-    one, *twice = results
+    of_one, *twice = results
     for parameters in twice:
         for name in ("value", "stderr", "dof"):
             # opposite sectors would count other photons: this part of the noise is taken for independent
-            np.testing.assert_allclose(parameters[name][0], one[name][0], rtol=0.12)
+            np.testing.assert_allclose(parameters[name][0], of_one[name][0], rtol=0.12)
 
 
 def test_rings_are_neighbours_at_one_angle_and_whole_rings_by_q():

@@ -8,8 +8,8 @@ from scipy.stats import kurtosis
 
 from homodyne_dask.assessment.speckle_covariance import (
     MEAN_COUNTS,
+    Blocks,
     CellPairs,
-    Record,
     cell_noise,
     field_noise,
     left_by_fit,
@@ -20,14 +20,19 @@ from homodyne_dask.assessment.speckle_covariance import (
     whitened,
 )
 from tests.photons import excess
-from tests.speckle_scans import Photons, pixel_sums
+from tests.speckle_scans import Photons, pixel_sums, whole_record
 
 SLOW, FAST = np.array([2e3, 0.0, 0.0]), np.array([3e4, -0.2, 0.0])
 SHEARED = np.array([3e4, -0.3, 1000, 3e-4, 0.2, 2e-5, 5.0])
 
 
-def record_of(photons: Photons, bin=0) -> Record:
-    return Record(photons.g(bin), 1 / photons.modes, np.ones(photons.frames, int))
+def record_of(photons: Photons, bin=0) -> Blocks:
+    return whole_record(photons.g(bin), 1 / photons.modes)
+
+
+def of_core(blocks: Blocks, first: int, stop: int) -> Blocks:
+    """The same blocks, of which only these count as first frames."""
+    return blocks._replace(stretch=blocks.stretch._replace(core=(first, stop)))
 
 
 def score_fields(photons: Photons) -> np.ndarray:
@@ -37,9 +42,9 @@ def score_fields(photons: Photons) -> np.ndarray:
     upper = np.triu_indices(photons.frames, 1)
     Z = np.stack([np.ones_like(f)[upper], f[upper]], axis=1)
     slope = (-lag * f)[upper]
-    left = np.zeros_like(f)
-    left[upper] = slope - Z @ np.linalg.lstsq(Z, slope, rcond=None)[0]
-    fields = np.stack([np.ones_like(f), f, -lag * f, left])
+    rest_of_slope = np.zeros_like(f)
+    rest_of_slope[upper] = slope - Z @ np.linalg.lstsq(Z, slope, rcond=None)[0]
+    fields = np.stack([np.ones_like(f), f, -lag * f, rest_of_slope])
     return np.triu(fields / np.abs(fields).max((1, 2), keepdims=True), 1)
 
 
@@ -65,19 +70,19 @@ def simulated_sums(photons: Photons, fields, pixels, seed=1):
 def test_the_closed_form_is_the_covariance_of_simulated_pixels(photons):
     """Within 3 %, and four times what so many pixels leave open of variances of such skewed sums."""
     fields = score_fields(photons)
-    closed = field_noise(record_of(photons), fields, np.ones(40, bool)).at(photons.mean)
+    closed = field_noise(record_of(photons), fields).at(photons.mean)
     pixels = 600_000 if photons.modes == 2 else 200_000  # the fewer modes, the more skewed the sums
     sums = simulated_sums(photons, fields, pixels)
-    found, open_part = np.cov(sums.T), np.sqrt((kurtosis(sums) + 2).max() / len(sums))
+    covariance, open_part = np.cov(sums.T), np.sqrt((kurtosis(sums) + 2).max() / len(sums))
     assert open_part < 0.025
-    size = np.sqrt(np.outer(np.diag(found), np.diag(found)))
-    np.testing.assert_allclose(closed / size, found / size, atol=0.03 + 4 * open_part)
+    size = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
+    np.testing.assert_allclose(closed / size, covariance / size, atol=0.03 + 4 * open_part)
 
 
 def fit_noise(residual, columns, noise, mean_counts=MEAN_COUNTS):
-    left, noise = left_by_fit(residual.reshape(len(columns), -1), columns, noise)
-    each = zip(left.T, likely_noise(left, noise, mean_counts), strict=True)
-    fits = [whitened(of_bin, noise, fit) for of_bin, fit in each]
+    residuals, noise = left_by_fit(residual.reshape(len(columns), -1), columns, noise)
+    both = zip(residuals.T, likely_noise(residuals, noise, mean_counts), strict=True)
+    fits = [whitened(of_bin, noise, fit) for of_bin, fit in both]
     return fits[0] if residual.ndim == 1 else fits
 
 
@@ -85,7 +90,7 @@ def cells_of(frames: int) -> CellPairs:
     block, edges = np.arange(frames), [1, 2, 4, 8, 16, 32]
     first = np.array([0, frames // 8, frames // 3])
     start, end = (
-        np.minimum(block + np.array(of)[:, None], frames) for of in (edges[:-1], edges[1:])
+        np.minimum(block + np.array(sides)[:, None], frames) for sides in (edges[:-1], edges[1:])
     )
     number = np.arange(len(first) * len(start)).reshape(len(first), -1)
     return CellPairs(first, frames, start, end, number)
@@ -108,7 +113,7 @@ def test_the_noise_of_cells_is_within_a_tenth_of_the_closed_form(theta, mean):
     photons = Photons(theta, 60, modes=3)
     record = record_of(photons)
     near = cell_noise(record, cells_of(60)).at(mean)
-    whole = field_noise(record, cell_fields(60), np.ones(60, bool)).at(mean)
+    whole = field_noise(record, cell_fields(60)).at(mean)
     np.testing.assert_allclose(np.diag(near) / np.diag(whole), 1, atol=0.1)
     assert np.linalg.eigvalsh(near).min() > 0
     size = np.sqrt(np.outer(np.diag(whole), np.diag(whole)))
@@ -117,7 +122,7 @@ def test_the_noise_of_cells_is_within_a_tenth_of_the_closed_form(theta, mean):
 
 def test_frames_that_are_all_masked_have_no_noise_of_their_own():
     photons = Photons(FAST, 30)
-    noise = field_noise(record_of(photons), score_fields(photons), np.zeros(30, bool))
+    noise = field_noise(of_core(record_of(photons), 30, 30), score_fields(photons))
     assert not np.any(noise)
 
 
@@ -125,32 +130,32 @@ def test_the_covariances_of_parts_of_a_record_add_up_to_that_of_the_whole(monkey
     monkeypatch.setattr("homodyne_dask.assessment.speckle_covariance.OF_STRETCHES", 30)
     photons = Photons(FAST, 30)
     record, fields = record_of(photons), score_fields(photons)
-    whole = field_noise(record, fields, np.ones(30, bool))
-    parts = [field_noise(record, fields, part) for part in np.eye(3, dtype=bool).repeat(10, axis=1)]
+    whole = field_noise(record, fields)
+    thirds = [field_noise(of_core(record, n, n + 10), fields) for n in (0, 10, 20)]
     for kind in range(3):
-        np.testing.assert_allclose(sum(part[kind] for part in parts), whole[kind], atol=1e-9)
+        np.testing.assert_allclose(sum(third[kind] for third in thirds), whole[kind], atol=1e-9)
 
 
 def test_blocks_of_frames_have_the_noise_of_their_frames():
     photons = Photons(np.array([3e3, 0.0, 0.0]), 60)  # a decay of 33 frames
-    fine = field_noise(record_of(photons), score_fields(photons), np.ones(60, bool))
+    fine = field_noise(record_of(photons), score_fields(photons))
     coarse = Photons(photons.theta, 30, spacing=0.2)
-    blocks = Record(coarse.g(0), 0.25, np.full(30, 2))
+    blocks = whole_record(coarse.g(0), 0.25, frames_per_block=2)
     fields = score_fields(coarse)
     fields += np.array([1.0, 1.0, 0.0, 0.0])[:, None, None] * np.eye(30)  # pairs inside a block
-    merged = field_noise(blocks, fields, np.ones(30, bool))
+    merged = field_noise(blocks, fields)
     for mean in (0.2, 2.0, 20.0):
-        one, other = np.diag(fine.at(mean)), np.diag(merged.at(mean))
-        np.testing.assert_allclose(other[:2] / one[:2], 1, atol=0.05)
+        of_frames, of_blocks = np.diag(fine.at(mean)), np.diag(merged.at(mean))
+        np.testing.assert_allclose(of_blocks[:2] / of_frames[:2], 1, atol=0.05)
 
 
 @settings(max_examples=50, deadline=None)
 @given(f=st.floats(0.0, 1.0), contrast=st.floats(0.01, 1.0), mean=st.floats(0.01, 100.0))
 def test_the_variance_of_pairs_is_that_of_counted_photons(f, contrast, mean):
     expected = (1 / mean + contrast) ** 2 * excess(f, contrast, mean)
-    found = pair_variance(contrast, np.array([1.0, f, f * f])).at(mean)[0, 0]
+    variance = pair_variance(contrast, np.array([1.0, f, f * f])).at(mean)[0, 0]
     cubes = 2 * contrast**3 * f * f * (f - 2 / 3)  # f³ counts as two thirds of f²
-    np.testing.assert_allclose(found + cubes, expected, rtol=1e-9)
+    np.testing.assert_allclose(variance + cubes, expected, rtol=1e-9)
 
 
 def test_pixels_and_counts_are_found_from_residuals_of_their_noise():
@@ -176,10 +181,10 @@ def test_counts_that_are_known_leave_the_pixels_to_be_found():
     noise = cell_noise(record_of(photons), cells_of(80))
     rng, columns = np.random.default_rng(1), np.ones((15, 1))
     residual = rng.multivariate_normal(np.zeros(15), noise.at(2.0) / 400, method="cholesky")
-    known = fit_noise(residual, columns, noise, np.array([2.0]))
-    assert known.weight.tolist() == [1.0]
-    assert 150 < known.pixels[0] < 1100
-    assert known.log_likelihood <= fit_noise(residual, columns, noise).log_likelihood + 0.2
+    fit = fit_noise(residual, columns, noise, np.array([2.0]))
+    assert fit.weight.tolist() == [1.0]
+    assert 150 < fit.pixels[0] < 1100
+    assert fit.log_likelihood <= fit_noise(residual, columns, noise).log_likelihood + 0.2
 
 
 def test_bins_that_repeat_each_other_have_the_noise_that_each_has_alone():
@@ -200,8 +205,8 @@ def test_bins_that_repeat_each_other_have_the_noise_that_each_has_alone():
 
 def test_a_root_that_is_no_correlation_is_replaced_by_the_nearest():
     g = Photons(FAST, 20).g(0)
-    same, distance = nearest_correlation(g)
-    np.testing.assert_allclose(same, g, atol=1e-12)
+    nearest, distance = nearest_correlation(g)
+    np.testing.assert_allclose(nearest, g, atol=1e-12)
     assert distance < 1e-12
     lag = np.abs(np.subtract.outer(np.arange(20), np.arange(20)))
     beats = np.abs(np.cos(0.7 * lag)) * np.exp(-0.05 * lag)

@@ -35,15 +35,19 @@ def truth_of(photons):
 
 def fitted(photons, folder, options=STATIC, seed=0, counted=False):
     bins = len(photons.q)
-    known = {
+    counts = {
         "sigma": None,
         "counts": np.full((bins, photons.frames), photons.mean),
         "pixels": np.full(bins, photons.pixels),
     }
-    scan = store(photons.scan(seed), folder, **(known if counted else {}))
+    scan = store(photons.scan(seed), folder, **(counts if counted else {}))
     model, held = options["model"], options.get("fixed", {})
     truth = truth_of(photons)
-    free = [of.name for of in model.parameters if of.constant is None and of.name not in held]
+    free = [
+        parameter.name
+        for parameter in model.parameters
+        if parameter.constant is None and parameter.name not in held
+    ]
     start = {name: truth[name] for name in free if name in truth}
     return fit_here(scan, **options, **{"initial": start} if start else {})
 
@@ -87,7 +91,7 @@ def test_errors_that_a_bin_alone_determines_are_not_lost_with_the_eighth_bin(tmp
 
     rates = [hd.Parameter(f"rate_{n}", "1/s", (0.01, 100), scale="log") for n in range(8)]
     scan = store(replace(RING, q=tuple(q), frames=60, pixels=200).scan(0), tmp_path)
-    options = {"scaling": "shared", "initial": {of.name: 1.0 for of in rates}}
+    options = {"scaling": "shared", "initial": {rate.name: 1.0 for rate in rates}}
     table = fit_here(scan, hd.separable(own_rates, rates), **options).parameters
     assert table.attrs["method"] == "speckle"
     assert (table["stderr"] > 1.5 * table["stderr_naive"]).all()
@@ -166,11 +170,11 @@ def test_a_window_inside_a_few_intervals_of_stored_averages_has_errors_of_its_ow
     """30 of 150 frames are three intervals of age: the window is averaged anew from its pairs."""
     scan = store(replace(RING, frames=150, theta=np.array([2e4, 0.0, 0.0])).scan(2), tmp_path)
     options = {"model": hd.STATIC, "fixed": {"D_offset": 0.0, "alpha": 0.0}, "initial": {"D0": 2e4}}
-    whole, part = (
+    whole, of_half = (
         fit_here(scan.select(frames=frames), **options).parameters for frames in (None, (63, 93))
     )
-    assert part.attrs["method"] == "speckle"
-    assert 1.2 < part["stderr"].values[0] / whole["stderr"].values[0] < 6
+    assert of_half.attrs["method"] == "speckle"
+    assert 1.2 < of_half["stderr"].values[0] / whole["stderr"].values[0] < 6
 
 
 def test_a_fit_whose_model_hardly_decays_has_an_end(tmp_path):
@@ -272,9 +276,9 @@ def test_an_offset_is_said_where_c2_does_not_tend_to_1(word, tmp_path):
     photons, factor, options, codes = OFFSETS[word]
     scans = photons.scan(3)
     scan = store(replace(scans, c2=scans.c2 * np.float32(factor)), tmp_path)
-    found = fit_here(scan, hd.BROWNIAN, **options).findings.of(*CODES)
-    assert found.codes == codes
-    assert all((one.numbers["size"] < 0) == photons.own_average for one in found)
+    findings = fit_here(scan, hd.BROWNIAN, **options).findings.of(*CODES)
+    assert findings.codes == codes
+    assert all((finding.numbers["size"] < 0) == photons.own_average for finding in findings)
 
 
 @pytest.mark.long
@@ -287,9 +291,9 @@ def test_an_offset_that_a_simulated_file_has_is_not_said(tmp_path):
 
 def test_the_command_for_a_frozen_part_is_advised(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (found,) = fit_here(store(HALF.scan(3), tmp_path), hd.BROWNIAN).findings.of(WARNING)
+    (warning,) = fit_here(store(HALF.scan(3), tmp_path), hd.BROWNIAN).findings.of(WARNING)
     command = "homodyne-dask fit scan.zarr --model 'frozen + brownian' --offset prior=1:0.0009"
-    assert found.advice == command
+    assert warning.advice == command
 
 
 @pytest.mark.parametrize(("photons", "codes"), [(MOVING, ()), (HALF, (WARNING,))])
@@ -308,8 +312,8 @@ def test_priors_of_offset_and_contrast_are_compared_with_the_fit(scaling, ends, 
     scan = store(scans, tmp_path)
 
     def about(**prior):
-        found = fit_here(scan, hd.BROWNIAN, scaling=scaling, **prior).findings
-        return [one.about for one in found.of("far-from-prior", "prior-outweighed")]
+        findings = fit_here(scan, hd.BROWNIAN, scaling=scaling, **prior).findings
+        return [finding.about for finding in findings.of("far-from-prior", "prior-outweighed")]
 
     assert about(offset={"prior": (1, 0.003)})[0] == (f"offset{ends}",)
     assert f"contrast{ends}" in about(contrast={"prior": (0.4, 0.004)})[0]

@@ -74,8 +74,8 @@ ROWS = {
 
 @pytest.mark.parametrize("words", ROWS)
 def test_the_first_case_that_holds_counts(words):
-    known, case, variance = ROWS[words]
-    code, errors = counted(known)
+    candidates, case, variance = ROWS[words]
+    code, errors = counted(candidates)
     assert code == case
     robust = errors.robust
     if variance is None:
@@ -113,6 +113,6 @@ def test_errors_of_offset_and_contrast_are_of_the_same_method():
 
 
 def test_the_guide_has_the_same_table():
-    rows = [f"| `{of.code}` | {of.when} | {of.counts} |" for of in CASES]
+    rows = [f"| `{row.code}` | {row.when} | {row.counts} |" for row in CASES]
     table = [line for line in GUIDE.read_text().splitlines() if line.startswith("| `")]
     assert table == rows

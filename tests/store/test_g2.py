@@ -5,10 +5,10 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.assessment.speckle_covariance import Record, covariance_over_age, field_noise
+from homodyne_dask.assessment.speckle_covariance import covariance_over_age, field_noise
 from homodyne_dask.errors import OptionError
 from tests.run_command import csv_rows, done
-from tests.speckle_scans import Photons
+from tests.speckle_scans import Photons, whole_record
 
 N, SIGMA, DT, BINS = 200, 0.02, 0.1, 12
 LAG = DT * np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
@@ -89,8 +89,7 @@ def test_covariances_over_age_are_those_of_the_noise_of_sums(lag, mean_counts):
     f = np.exp(-np.arange(n) / 4)
     g = np.sqrt(f[np.abs(np.subtract.outer(np.arange(n), np.arange(n)))])
     of_lag = np.diag(np.ones(n - lag), lag)[None]
-    record = Record(g, contrast, np.ones(n, int))
-    expected = field_noise(record, of_lag, np.ones(n, bool)).at(mean_counts)[0, 0]
+    expected = field_noise(whole_record(g, contrast), of_lag).at(mean_counts)[0, 0]
     d = np.arange(n - lag)
     pairs = np.where(d == 0, n - lag, 2 * (n - lag - d))
     found = covariance_over_age(f, contrast, mean_counts, lag)[: n - lag]

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from homodyne_dask.assessment.assess import (
     DETERMINED,
     Assessment,
+    assess_end,
     assess_parameters,
-    assess_scan,
     errors_by_bins,
 )
 from homodyne_dask.assessment.cell_residuals import AveragedCells, averaged_cells
@@ -85,8 +85,8 @@ class GlobalEnd:
         for n, (scan, end) in enumerate(zip(self.request.scans, self.scans, strict=True)):
             noise = noise_of(n) if candidates.decay else None
             alone.append(_from_scan_alone(end, noise))
-            errors_of_scan = _errors_of_scan(errors, scan)
-            assessments.append(assess_scan(end, noise, errors_of_scan, profiles[n], signal))
+            of_scan, made = _errors_of_scan(errors, scan), {"profiles": profiles[n]}
+            assessments.append(assess_end(end, noise, signal, lambda _, made=made: made, of_scan))
         assessment = assess_parameters(self.whole, candidates, signal)
         return self._global_fit(assessment, np.array(alone)), assessments
 
