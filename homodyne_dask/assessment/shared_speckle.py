@@ -21,7 +21,7 @@ from scipy.special import ndtr
 from homodyne_dask.assessment.cell_residuals import Interval, shares_with
 from homodyne_dask.assessment.speckle_covariance import likely_covariance, regular
 from homodyne_dask.assessment.speckle_noise import FEWEST_CELLS, BinNoise
-from homodyne_dask.solver.array_shapes import BinNumbers, Matrix, PerBin, Vector
+from homodyne_dask.solver.array_shapes import BinNumbers, Matrix, Moved, PerBin, Vector
 from homodyne_dask.store.rings_and_clusters import SAME_ANGLE_TOLERANCE, ring_numbers
 from homodyne_dask.store.scan import Scan
 
@@ -34,6 +34,8 @@ MOST_DISTANCE, APART = 10, 5
 """Farthest neighbours that are looked at, and those up to which bins are compared with next neighbours."""
 MOST_PAIRS = 60
 """Pairs at one distance from which a share is estimated."""
+ENOUGH_CELLS = 20
+"""More cells than columns, with fewer of which only smooth misfits are left out of the residuals."""
 DECAYED = 1e-6
 """f below which its logarithm is that of this."""
 MOST_JITTER = 5.0
@@ -128,11 +130,27 @@ def shared_cells(first: BinNoise, other: BinNoise) -> Float[np.ndarray, "cell ot
 
 
 def shared_fields(first: BinNoise, other: BinNoise) -> Matrix:
-    """Return the covariance of the sums over pairs of two bins that see the same speckle."""
+    """Return the covariance of the sums over pairs of two bins that see the same speckle.
+
+    Derivatives of f may have another sign in the other bin: by φ0 those of sectors on either side of it.
+    """
     of_first, of_other = first.of_fields.constant, other.of_fields.constant
-    correlation = (_correlation(of_first) + _correlation(of_other)) / 2
+    alike = np.append([1.0, 1.0], _alike_slopes(first, other))
+    correlation = _correlation(of_first) * alike + alike[:, None] * _correlation(of_other)
+    correlation /= 2
     sizes = np.outer(_deviation(of_first), _deviation(of_other))
     return correlation * sizes * _size(first, other)
+
+
+def _alike_slopes(first: BinNoise, other: BinNoise) -> Moved:
+    """Return the cosines between the derivatives of f of two bins, over the cells that both have."""
+    place = {cell: n for n, cell in enumerate(first.cells.intervals)}
+    common = [(place[cell], n) for n, cell in enumerate(other.cells.intervals) if cell in place]
+    rows, columns = np.array(common, int).reshape(-1, 2).T
+    pairs = first.cells.pairs[rows]
+    of_first, of_other = first.cells.slopes[:, rows], other.cells.slopes[:, columns]
+    sizes = [(slopes**2 @ pairs) ** 0.5 for slopes in (of_first, of_other)]
+    return (of_first * of_other) @ pairs / np.maximum(sizes[0] * sizes[1], np.finfo(float).tiny)
 
 
 def _size(first: BinNoise, other: BinNoise) -> float:
@@ -327,10 +345,10 @@ class _Whitened(NamedTuple):
 
 def _whitened(noise: BinNoise, frames: int) -> _Whitened | None:
     """Return residuals without what a fit and smooth deviations of a bin take; None with too few cells."""
-    columns = np.column_stack([noise.columns, _alternatives(noise, frames)])
-    scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
-    vectors, values, _ = np.linalg.svd(scaled)
-    outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
+    smooth, at_ages = _alternatives(noise, frames)
+    outside = _outside(np.column_stack([noise.columns, smooth, at_ages]))
+    if len(outside) < ENOUGH_CELLS:  # of a short record
+        outside = _outside(np.column_stack([noise.columns, smooth]))
     if len(outside) < FEWEST_CELLS:
         return None
     covariance = likely_covariance(noise.of_cells, noise.fit)
@@ -339,19 +357,27 @@ def _whitened(noise: BinNoise, frames: int) -> _Whitened | None:
     return _Whitened(to, to @ noise.residual)
 
 
-def _alternatives(noise: BinNoise, frames: int) -> Float[np.ndarray, "cell k"]:
-    """Return changes of c2 by other rates, another shape, drifts of contrast and baseline, a loss of speckle
-    at any age, and other frames: a misfit of the model makes neighbours alike, too."""
+def _outside(columns: Float[np.ndarray, "cell column"]) -> Float[np.ndarray, "k cell"]:
+    """Return an orthonormal basis of what is orthogonal to all columns."""
+    scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
+    vectors, values, _ = np.linalg.svd(scaled)
+    return vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
+
+
+def _alternatives(
+    noise: BinNoise, frames: int
+) -> tuple[Float[np.ndarray, "cell smooth"], Float[np.ndarray, "cell k"]]:
+    """Return changes of c2 by other rates, another shape, and drifts of contrast and baseline, and by another
+    contrast at a lag or of frames, or a loss of speckle at any age: a misfit makes neighbours alike, too."""
     cells = np.array(noise.cells.intervals)
     age = (cells[:, :2].sum(1) + cells.sum(1) - 1) / (4 * frames)
     f = np.clip(noise.cells.f, DECAYED, 1 - DECAYED)
     x = -np.log(f)
     bends = np.cos(np.pi * np.arange(1, 4) * np.sqrt(np.clip(age, 0, 1))[:, None])
     of_ages, across = _shares_at_ages(tuple(noise.cells.intervals))
-    columns = [(f * x)[:, None] * bends, f * x * np.log(x), f * age, age]
-    columns.append(cells[:, 2:3] == np.unique(cells[:, 2]))
-    columns += [of_ages, f[:, None] * across]
-    return np.column_stack(columns)
+    smooth = [(f * x)[:, None] * bends, f * x * np.log(x), f * age, age]
+    at_lags = cells[:, 2:3] == np.unique(cells[:, 2])
+    return np.column_stack(smooth), np.column_stack([at_lags, of_ages, f[:, None] * across])
 
 
 @lru_cache(maxsize=16)

@@ -102,9 +102,9 @@ CASES = (
     Case("undetermined", "The data, or those that a loss does not treat as outliers, do not determine all "
          "parameters.", "none",
          lambda fit: fit.by_bins.naive is None, lambda fit: fit.by_bins),
-    Case("neighbours", "Neighbouring bins share speckle, and nothing speaks against the noise.",
+    Case("neighbours", "Neighbouring bins share speckle, and nothing speaks against noise or optimum.",
          "speckle",
-         lambda fit: fit.neighbours and fit.noise_known, _of_noise),
+         lambda fit: fit.neighbours and fit.noise_known and not fit.valley, _of_noise),
     Case("neighbours_unknown", "Neighbouring bins share speckle.", "none",
          lambda fit: fit.neighbours, _none),
     Case("many_clusters", "There are 8 clusters or more, and 4 degrees of freedom for each parameter and "

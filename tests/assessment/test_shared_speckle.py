@@ -1,5 +1,6 @@
 """Bins that see one speckle in part: neighbouring rings with correlated fields, sectors that share pixels."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ from homodyne_dask.assessment.shared_speckle import (
     SharedSpeckle,
     _Places,
     _possible,
+    shared_fields,
 )
 
 FRAMES, PIXELS, MODES, COUNTS, DIFFUSION, DT = 100, 300, 4, 5.0, 8e3, 0.1
@@ -119,6 +121,32 @@ def test_what_is_shared_is_added_once_for_each_pair():
     np.testing.assert_allclose(added, expected, rtol=1e-12)
     assert shared.counts(range(n)) == pytest.approx(dict(enumerate(shares.sum(1))))
     assert shared.mean_count(range(n)) == pytest.approx(shares.sum(1).mean())
+
+
+def test_short_records_are_looked_at_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "FRAMES", 50)
+    results = [fitted(tmp_path, RINGS, seed=seed, correlation=0.95) for seed in range(4)]
+    assert sum(axes_of(result) == ["rings"] for result in results) >= 2
+
+
+def test_derivatives_of_other_sign_have_covariances_of_other_sign():
+    def noise(slopes):
+        cells = SimpleNamespace(
+            intervals=[0, 1, 2], pairs=np.array([3, 2, 1]), slopes=np.array([slopes, [1, 2, 3]])
+        )
+        fields = np.diag([1.0, 1.0, 4.0, 1.0]) + 0.1
+        fit = SimpleNamespace(weight=np.ones(1), pixels=np.array([100.0]))
+        return SimpleNamespace(
+            cells=cells, fit=fit, contrast_ratio=1.0,
+            of_fields=SimpleNamespace(constant=fields),
+        )  # fmt: skip
+
+    first = noise(np.array([1.0, -1.0, 2.0]))
+    alike = shared_fields(first, noise(np.array([2.0, -2.0, 4.0])))
+    turned = shared_fields(first, noise(np.array([-2.0, 2.0, -4.0])))
+    np.testing.assert_allclose(alike, first.of_fields.constant / 100, rtol=1e-12)
+    np.testing.assert_allclose(turned[2, 2], -alike[2, 2], rtol=1e-12)
+    np.testing.assert_allclose(turned[[0, 1, 3]][:, [0, 1, 3]], alike[[0, 1, 3]][:, [0, 1, 3]])
 
 
 def places(q, phi, clusters=None):
