@@ -135,7 +135,7 @@ def test_residuals_that_repeat_each_other_are_as_normal_as_one_of_each():
 
 
 def test_where_the_noise_is_no_speckle_errors_are_absent_and_the_warning_says_why(tmp_path):
-    scans = replace(RING, frames=120).scan(1)
+    scans = replace(RING, frames=120).scan(0)
     smooth = np.nan_to_num(scans.c2[0], nan=0.0)
     smooth = smooth + smooth.T + np.diag([*np.diag(smooth, 1), smooth[-2, -1]])
     smooth = gaussian_filter(smooth, 2.0)[None].astype(np.float32)

@@ -174,7 +174,7 @@ def test_a_summary_of_an_earlier_version_is_read_with_the_same_rule(result, tmp_
 
 def test_a_limit_of_a_parameter_is_none_of_what_is_tied_to_it_by_a_curve(tmp_path):
     t, noise = 0.1 * np.arange(60), np.random.default_rng(4).standard_normal((4, 60, 60))
-    c2 = 1 + 0.3 * np.exp(-0.04 * np.abs(t[:, None] - t)) + 0.05 * np.triu(noise, 1)
+    c2 = 1 + 0.3 * np.exp(-0.04 * np.abs(t[:, None] - t)) + 0.09 * np.triu(noise, 1)
     source = {"c2": np.triu(c2) + np.triu(c2, 1).transpose(0, 2, 1), "q": [0.006] * 4}
     np.savez(tmp_path / "a.npz", **source, phi=[0.0, 30.0, 60.0, 90.0], dt=0.1)
     hd.ingest(tmp_path / "a.npz", tmp_path / "a.zarr")
