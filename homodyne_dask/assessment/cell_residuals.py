@@ -77,6 +77,22 @@ def shares_with(cells: Int[np.ndarray, "cell 4"], low: int, end: int) -> PerCell
     return np.add.reduceat(pairs, before) / frames / lags
 
 
+@lru_cache(maxsize=16)
+def shares_at_ages(
+    intervals: tuple[Interval, ...],
+) -> tuple[dict[tuple[int, int], PerCell], dict[int, PerCell]]:
+    """Return the shares of the pairs of cells with a frame of each interval of age, by its edges, and of
+    those across its begin or its middle, by the frame."""
+    cells, ages = np.array(intervals), sorted({(cell.first, cell.stop) for cell in intervals})
+    end = cells.max() * 2
+    begins_and_middles = {first for first, _ in ages} | {sum(age) // 2 for age in ages}
+    across = {
+        frame: shares_with(cells, 0, frame) + shares_with(cells, frame, end) - 1
+        for frame in sorted(begins_and_middles)
+    }
+    return {age: shares_with(cells, *age) for age in ages}, across
+
+
 class CellPoints(NamedTuple):
     """Pairs of frames that stand for cells."""
 

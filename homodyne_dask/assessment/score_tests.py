@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import chdtri, fdtrc, stdtr
 
-from homodyne_dask.assessment.cell_residuals import shares_with
+from homodyne_dask.assessment.cell_residuals import shares_at_ages
 from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted, own_parameters
 from homodyne_dask.assessment.speckle_covariance import (
     NoiseFit,
@@ -309,13 +309,13 @@ def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Colu
         of_bin = np.where(there[b], faster[b], 0.0)
         change = np.broadcast_to(of_bin[None, :, None], (*there.shape, 1))
         yield _Column("bin", cells.bins[b].place(scan), change, b)
-    ages = {(cell.first, cell.stop) for cell in cells.intervals}
-    begins_and_middles = {first for first, _ in ages} | {sum(age) // 2 for age in ages}
-    for lost in sorted(begins_and_middles - {scan.frames[0]}):
-        across = shares_with(edges, 0, lost) + shares_with(edges, lost, edges.max() * 2) - 1
-        yield named("jump", scale * across, lost)
-    for low, end in sorted({(cell.first, cell.stop) for cell in cells.intervals}):
-        share = shares_with(edges, low, end)
+    of_ages, across = shares_at_ages(tuple(cells.intervals))
+    yield from (
+        named("jump", scale * share, lost)
+        for lost, share in across.items()
+        if lost > scan.frames[0]
+    )
+    for (low, end), share in of_ages.items():
         yield named("frames", contrast[:, None] * share, low, end - 1)
 
 
@@ -326,7 +326,8 @@ def _own_averages(
     edges = np.array(cells.intervals)
     ages = np.unique(edges[:, :2], axis=0)
     ages = ages[np.argsort(ages.sum(1))]
-    pairs = cells.pairs * np.stack([shares_with(edges, *age) for age in ages.tolist()])[:, None]
+    of_ages, _ = shares_at_ages(tuple(cells.intervals))
+    pairs = cells.pairs * np.stack([of_ages[first, stop] for first, stop in ages.tolist()])[:, None]
     mean = (pairs * np.nan_to_num(f)).sum(2) / np.maximum(pairs.sum(2), 1e-9)
     middle = np.stack([edges[:, :2].sum(1), edges.sum(1) - 1])
     return np.array([np.interp(middle, ages.sum(1), of_bin).sum(0) for of_bin in mean.T])

@@ -10,7 +10,7 @@ is none. Sums over all pairs at one distance give κ of this distance and its er
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from itertools import product
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import ndtr
 
-from homodyne_dask.assessment.cell_residuals import Interval, shares_with
+from homodyne_dask.assessment.cell_residuals import shares_at_ages
 from homodyne_dask.assessment.speckle_covariance import likely_covariance, regular
 from homodyne_dask.assessment.speckle_noise import FEWEST_CELLS, BinNoise
 from homodyne_dask.solver.array_shapes import BinNumbers, Matrix, Moved, PerBin, Vector
@@ -295,22 +295,14 @@ def _shares(
     bins: Mapping[int, BinNoise],
     whitened_of: "Callable[[int], _Whitened | None]",
 ) -> Iterator[Share]:
-    """Yield the shares of next neighbours, and of those behind them, while they are above their errors.
-
-    None where bins that are apart share nearly as much.
-    """
+    """Yield the shares of next neighbours, and of those behind them, while they are above their errors."""
     estimates = list[_Estimate]()
     for distance in range(1, MOST_DISTANCE + 1):
         estimate = _estimate(pairs_at(distance), bins, whitened_of)
         if estimate is None or (distance == 1 and estimate.p > LEVEL):
             break
         estimates.append(estimate)
-    if not estimates:
-        return
-    next_to, apart = estimates[0].size, estimates[1:] if len(estimates) < 3 else estimates[2:APART]
-    far = _Estimate(*map(sum, zip(*apart, strict=True))) if apart else None
-    # of speckle of one size the shares fall as powers of the first
-    if far is not None and far.size > max(next_to / 2, next_to**3) and far.p < LEVEL_APART:
+    if not estimates or _all_are_alike(estimates):
         return
     most = 1.0
     for distance, estimate in enumerate(estimates, 1):
@@ -318,6 +310,16 @@ def _shares(
             return
         most = min(estimate.size, most)
         yield Share(axis, distance, most, estimate.p)
+
+
+def _all_are_alike(estimates: list[_Estimate]) -> bool:
+    """Return whether bins apart share nearly as much as next neighbours: that is a misfit, and no speckle."""
+    apart = estimates[1:] if len(estimates) < 3 else estimates[2:APART]
+    if not apart:
+        return False
+    far, next_to = _Estimate(*map(sum, zip(*apart, strict=True))), estimates[0].size
+    # of speckle of one size the shares fall as powers of the first
+    return far.size > max(next_to / 2, next_to**3) and far.p < LEVEL_APART
 
 
 def _estimate(
@@ -374,22 +376,9 @@ def _alternatives(
     f = np.clip(noise.cells.f, DECAYED, 1 - DECAYED)
     x = -np.log(f)
     bends = np.cos(np.pi * np.arange(1, 4) * np.sqrt(np.clip(age, 0, 1))[:, None])
-    of_ages, across = _shares_at_ages(tuple(noise.cells.intervals))
+    of_ages, across = shares_at_ages(tuple(noise.cells.intervals))
     smooth = [(f * x)[:, None] * bends, f * x * np.log(x), f * age, age]
     at_lags = cells[:, 2:3] == np.unique(cells[:, 2])
-    return np.column_stack(smooth), np.column_stack([at_lags, of_ages, f[:, None] * across])
-
-
-@lru_cache(maxsize=16)
-def _shares_at_ages(
-    intervals: tuple[Interval, ...],
-) -> tuple[Float[np.ndarray, "cell age"], Float[np.ndarray, "cell age"]]:
-    """Return the shares of the pairs of cells with a frame of each interval of age, and of those across its
-    begin or its middle."""
-    cells, of_ages, across = np.array(intervals), [], []
-    for low, end in sorted({(cell.first, cell.stop) for cell in intervals}):
-        of_ages.append(shares_with(cells, low, end))
-        for frame in sorted({low, (low + end) // 2}):
-            before, after = (0, frame), (frame, cells.max() * 2)
-            across.append(shares_with(cells, *before) + shares_with(cells, *after) - 1)
-    return np.column_stack(of_ages), np.column_stack(across)
+    return np.column_stack(smooth), np.column_stack(
+        [at_lags, *of_ages.values(), *(f * share for share in across.values())]
+    )
