@@ -515,7 +515,7 @@ def _few_bins(end: AssessedFit) -> Iterator[Finding]:
 
 def _neighbours(end: AssessedFit) -> Iterator[Finding]:
     noise = end.assessment.noise
-    for share in () if noise is None else noise.shared.shares:
+    for share in () if noise is None or noise.objection else noise.shared.shares:
         if share.distance == 1:
             yield finding("neighbours-share-speckle", axis=share.axis, size=share.size, p=share.p)
 
@@ -537,11 +537,9 @@ def _errors_of_few_bins(end: AssessedFit) -> Iterator[Finding]:
 
 def _errors_by_clusters(end: AssessedFit) -> bool:
     """Return whether the scatter between independent bins gives the errors of all parameters."""
-    errors, speckle = end.assessment.errors, end.assessment.noise
+    errors = end.assessment.errors
     if errors.method == SPECKLE or errors.of_few(end.request.search.names):
         return False
-    if speckle is not None and speckle.shared.shares:
-        return False  # neighbours are not independent
     of_all_scans = not end.assessment.alone and errors.robust is not None
     return of_all_scans or clusters_in(end.reduced, end.request.clusters) >= MIN_CLUSTERS
 

@@ -319,7 +319,8 @@ def _all_are_alike(estimates: list[_Estimate]) -> bool:
         return False
     far, next_to = _Estimate(*map(sum, zip(*apart, strict=True))), estimates[0].size
     # of speckle of one size the shares fall as powers of the first
-    return far.size > max(next_to / 2, next_to**3) and far.p < LEVEL_APART
+    least = max(next_to / 2, min(next_to, 1.0) ** 3)
+    return far.size > least and far.p < LEVEL_APART
 
 
 def _estimate(

@@ -320,7 +320,7 @@ def speckle_errors(
     if not used:
         return None
     point, compute = fitted_point(end, joint), map
-    grid = grid_of_errors(max(len(used), bins_together))
+    grid = grid_of_errors(max(len(used), bins_together), outliers=reduced.gram.loss is not None)
     if executor is not None:
         # workers read the averages themselves, if these are in the store; they share no cache
         stored = means is None and averaged.known_shares is None and cache is None

@@ -88,10 +88,11 @@ FEWEST_CELLS = 6
 """P is estimated where there are at least so many more cells than fitted columns."""
 
 
-def grid_of_errors(bins: int) -> CellGrid:
+def grid_of_errors(bins: int, outliers: bool = False) -> CellGrid:
+    """Return the cells of so many bins; outliers: whether a fit allows for them, which few pairs do not hide."""
     some = OF_SOME if bins <= MANY_BINS else OF_MANY
     blocks = OF_FEW if bins <= FEW_BINS else some
-    if bins > MOST_WITH_ALL_AGES:
+    if bins > MOST_WITH_ALL_AGES or outliers:
         return CellGrid(AGES_OF_MANY, MIN_PAIRS, *blocks)
     return CellGrid(AGES, FEWEST_PAIRS, *blocks)
 

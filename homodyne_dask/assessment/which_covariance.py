@@ -41,7 +41,8 @@ class Candidates(NamedTuple):
 
     @property
     def neighbours(self) -> bool:
-        return self.by_noise is not None and self.by_noise.neighbours
+        """Whether neighbours share speckle: residuals of a misfit, to which much objects, do not tell it."""
+        return self.by_noise is not None and self.by_noise.neighbours and self.noise_known
 
     @property
     def noise_known(self) -> bool:
@@ -86,12 +87,6 @@ def _of_noise(fit: Candidates) -> Uncertainty:
     )
 
 
-def _none(fit: Candidates) -> Uncertainty:
-    errors = fit.by_bins.without_few()
-    unknown = np.full_like(errors.dof, np.nan)
-    return replace(errors, robust=None, dof=unknown, scaling_robust=errors.scaling_naive)
-
-
 # fmt: off
 CASES = (
     Case("no_decay", "No decay is seen.", "none",
@@ -104,9 +99,7 @@ CASES = (
          lambda fit: fit.by_bins.naive is None, lambda fit: fit.by_bins),
     Case("neighbours", "Neighbouring bins share speckle, and nothing speaks against noise or optimum.",
          "speckle",
-         lambda fit: fit.neighbours and fit.noise_known and not fit.valley, _of_noise),
-    Case("neighbours_unknown", "Neighbouring bins share speckle.", "none",
-         lambda fit: fit.neighbours, _none),
+         lambda fit: fit.neighbours and not fit.valley, _of_noise),
     Case("many_clusters", "There are 8 clusters or more, and 4 degrees of freedom for each parameter and "
          "rate.", "cluster-robust",
          lambda fit: fit.many_clusters, lambda fit: fit.by_bins.without_few()),

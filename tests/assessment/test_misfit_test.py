@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.assessment import misfit_test, result_findings
+from homodyne_dask.assessment import misfit_test, result_findings, speckle_noise
 from homodyne_dask.assessment.fitted_cells import excess_of_weighted
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import MODELS
@@ -118,6 +118,7 @@ def test_bins_seen_twice_show_the_trends_with_phi_of_bins_seen_once(
     monkeypatch.setattr(
         misfit_test, "_with_phi", lambda *arguments: means.append(plain(*arguments)) or []
     )
+    monkeypatch.setattr(speckle_noise, "MOST_WITH_ALL_AGES", 2 * number)
     phi = tuple(np.arange(number) * 180.0 / number)
     scans = replace(RING, q=(0.01,) * number, phi=phi, frames=50, mean=50.0).scan(1)
     checks = [

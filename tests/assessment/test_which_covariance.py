@@ -50,7 +50,12 @@ ROWS = {
     "neighbours": (Candidates(MANY, noise()._replace(neighbours=True)), "neighbours", 9.0),
     "neighbours, an objection": (
         Candidates(MANY, noise("c2 was smoothed")._replace(neighbours=True)),
-        "neighbours_unknown",
+        "many_clusters",
+        4.0,
+    ),
+    "neighbours, a valley": (
+        Candidates(FEW, noise()._replace(neighbours=True), valley=True),
+        "valley",
         None,
     ),
     "a valley, few clusters": (Candidates(FEW, noise(), valley=True), "valley", None),

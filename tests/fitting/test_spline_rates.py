@@ -255,7 +255,7 @@ def test_of_a_shear_rate_near_rest_only_an_upper_limit_is_known(rest, seen, tmp_
     scan = store(flow.scan(1), tmp_path)
     result = fit_here(scan, hd.LAMINAR_FLOW, rates="spline", gap=f"{GAP} A")
     rates, (late,) = result.rates, np.nonzero(flow.time > 50)
-    assert _held(rates, "gamma_dot", 4e-4 * rest)[late].mean() > 0.9
+    assert _held(rates, "gamma_dot", 4e-4 * rest)[late].mean() > 0.85  # of one scan
     known = [np.isfinite(rates[f"{of}_stderr"].values) for of in ("gamma_dot", "strain")]
     assert known[0][late].all() == known[0][late].any() == known[1][-1] == seen
     of = result.findings.of("rate-limit-only")
