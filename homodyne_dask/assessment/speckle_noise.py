@@ -89,7 +89,7 @@ FEWEST_CELLS = 6
 
 
 def grid_of_errors(bins: int, outliers: bool = False) -> CellGrid:
-    """Return the cells of so many bins; outliers: whether a fit allows for them, as in means over few pairs."""
+    """Return the cells of so many bins. outliers: means over few pairs would show each of them."""
     some = OF_SOME if bins <= MANY_BINS else OF_MANY
     blocks = OF_FEW if bins <= FEW_BINS else some
     if bins > MOST_WITH_ALL_AGES or outliers:
