@@ -65,34 +65,6 @@ def means_of_cells(
     return [*alone[:, None], *several], mix
 
 
-def shares_with(cells: Int[np.ndarray, "cell 4"], low: int, end: int) -> PerCell:
-    """Return the shares of the pairs of cells (edges of age and lag) with a frame from low to before end."""
-    first, stop, shortest, longest = cells.T
-    frames, lags = stop - first, longest - shortest
-    before = np.cumsum(frames) - frames
-    t1 = np.arange(frames.sum()) + np.repeat(first - before, frames)
-    least, most, every = (np.repeat(lag, frames) for lag in (shortest, longest, lags))
-    later = np.minimum(t1 + most, end) - np.maximum(t1 + least, low)
-    pairs = np.where((t1 >= low) & (t1 < end), every, np.clip(later, 0, every))
-    return np.add.reduceat(pairs, before) / frames / lags
-
-
-@lru_cache(maxsize=16)
-def shares_at_ages(
-    intervals: tuple[Interval, ...],
-) -> tuple[dict[tuple[int, int], PerCell], dict[int, PerCell]]:
-    """Return the shares of the pairs of cells with a frame of each interval of age, by its edges, and of
-    those across its begin or its middle, by the frame."""
-    cells, ages = np.array(intervals), sorted({(cell.first, cell.stop) for cell in intervals})
-    end = cells.max() * 2
-    begins_and_middles = {first for first, _ in ages} | {sum(age) // 2 for age in ages}
-    across = {
-        frame: shares_with(cells, 0, frame) + shares_with(cells, frame, end) - 1
-        for frame in sorted(begins_and_middles)
-    }
-    return {age: shares_with(cells, *age) for age in ages}, across
-
-
 class CellPoints(NamedTuple):
     """Pairs of frames that stand for cells."""
 

@@ -220,7 +220,7 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         normal += columns.T @ weighted
         fitted += weighted.T @ correlated
         bins[b] = CellsOfBin(noise, members, weight, numbers, eliminated, columns, correlated)
-    shared = speckle.shared.with_clusters(_clusters_of_pooled(request, pooled))
+    shared = replace(speckle.shared, clusters=_clusters_of_pooled(request, pooled))
 
     def between(a: int, b: int) -> Matrix:
         return shared_cells(pooled[a][0], pooled[b][0])

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import chdtri, fdtrc, stdtr
 
-from homodyne_dask.assessment.cell_residuals import shares_at_ages
+from homodyne_dask.assessment.alternatives import DECAYED, bends_of_age, shares_at_ages
 from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted, own_parameters
 from homodyne_dask.assessment.speckle_covariance import (
     NoiseFit,
@@ -39,10 +39,6 @@ SMOOTH = ("rate", "stretching", "contrast_drift", "baseline", "own_average", "sh
 """Alternatives whose parts in the residuals of a bin are taken for no noise."""
 OF_FRAMES = ("baseline", "frames")
 """Those to which all pairs of a frame add the same: `frames` are no noise for them, either."""
-BENDS = 3
-"""Ways to bend of a rate, which are tested together."""
-DECAYED = 1e-6
-"""f below which its logarithm is that of this."""
 FEWEST_ANGLES = 4
 """With fewer angles that differ, changes with φ are not tested."""
 
@@ -113,7 +109,7 @@ def score_tests(
     for name, coefficients in cells.smoothed.items():
         x = np.clip((np.arange(len(coefficients)) - 1) / (len(coefficients) - 3), 0, 1)
         lines = coefficients.T @ np.stack([np.ones_like(x), x], axis=1)  # which no penalty holds
-        bends = coefficients.T @ _bends(x)
+        bends = coefficients.T @ bends_of_age(x)
         others = np.eye(coefficients.shape[1])[:, ~coefficients.any(0)]
         to = np.concatenate([others, lines], axis=1)
         bent = np.zeros((*cells.residual.shape, bends.shape[1]))
@@ -129,11 +125,6 @@ def score_tests(
         place = (odd.frame,) * 2
         scores.append(Score("frame", place, square, np.inf, odd.p, size, abs(size[0]), odd.tests))
     return scores
-
-
-def _bends(ages: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n bend"]:
-    """Return ways to bend of what changes with age, faster in the beginning. ages: from 0 to 1."""
-    return np.cos(np.pi * np.arange(1, BENDS + 1) * np.sqrt(np.clip(ages, 0, 1))[..., None])
 
 
 def _scores(
@@ -283,7 +274,7 @@ def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Colu
         return _Column(name, place, np.where(there[:, :, None], change, 0.0))
 
     age = middle.mean(1)
-    yield named("rate", faster[:, :, None] * _bends(age))
+    yield named("rate", faster[:, :, None] * bends_of_age(age))
     yield named("stretching", faster * np.log(x))
     lags = edges[:, 2:3] == np.unique(edges[:, 2])
     yield named("lag", contrast[:, None, None] * lags)

@@ -9,7 +9,7 @@ is none. Sums over all pairs at one distance give κ of this distance and its er
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import product
 from typing import NamedTuple
@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import ndtr
 
-from homodyne_dask.assessment.cell_residuals import shares_at_ages
-from homodyne_dask.assessment.speckle_covariance import likely_covariance, regular
+from homodyne_dask.assessment.alternatives import DECAYED, bends_of_age, shares_at_ages
+from homodyne_dask.assessment.speckle_covariance import likely_covariance, outside_of, regular
 from homodyne_dask.assessment.speckle_noise import FEWEST_CELLS, BinNoise
 from homodyne_dask.solver.array_shapes import BinNumbers, Matrix, Moved, PerBin, Vector
 from homodyne_dask.store.rings_and_clusters import SAME_ANGLE_TOLERANCE, ring_numbers
@@ -36,8 +36,6 @@ MOST_PAIRS = 60
 """Pairs at one distance from which a share is estimated."""
 ENOUGH_CELLS = 20
 """More cells than columns, with fewer of which only smooth misfits are left out of the residuals."""
-DECAYED = 1e-6
-"""f below which its logarithm is that of this."""
 MOST_JITTER = 5.0
 """Degrees by which bins at one angle may differ, at most."""
 WRAPS = 1.5
@@ -64,9 +62,6 @@ class SharedSpeckle:
     shares: tuple[Share, ...] = ()
     """What residuals showed; none where neighbours are independent."""
 
-    def with_clusters(self, clusters: BinNumbers) -> "SharedSpeckle":
-        return replace(self, clusters=clusters)
-
     def pairs(self, bins: Iterable[int]) -> Iterator[tuple[int, int, float]]:
         """Yield pairs of these bins that share speckle, the earlier first, with the part they share."""
         of_cluster, earlier = dict[int, list[int]](), set[int]()
@@ -88,11 +83,8 @@ class SharedSpeckle:
 
     def mean_count(self, bins: Iterable[int]) -> float:
         """Return how many of these bins see one speckle pattern, on average: they tell as much as one."""
-        bins = list(bins)
-        _, members = np.unique(self.clusters[bins], return_counts=True)
-        if not self.neighbours:
-            return len(bins) / len(members)
-        return float(np.mean(list(self.counts(bins).values())))
+        counts = list(self.counts(bins).values())
+        return len(counts) / sum(1 / count for count in counts)
 
     def added(self, maps: Mapping[int, Float[np.ndarray, "n k"]], between: "Between") -> "Added":
         """Return what shared speckle adds; maps: of what has that covariance `between` two bins."""
@@ -118,9 +110,7 @@ class Added(NamedTuple):
 
 def shared_cells(first: BinNoise, other: BinNoise) -> Float[np.ndarray, "cell other"]:
     """Return the covariance of the means over cells of two bins that see the same speckle."""
-    place = {cell: n for n, cell in enumerate(first.cells.intervals)}
-    common = [(n, place[cell]) for n, cell in enumerate(other.cells.intervals) if cell in place]
-    columns, rows = np.array(common, int).reshape(-1, 2).T
+    rows, columns = _common_cells(first, other)
     of_first, of_other = first.of_cells.constant, other.of_cells.constant
     correlation = _correlation(of_first)[:, rows]
     correlation[rows] = (correlation[rows] + _correlation(of_other)[np.ix_(columns, columns)]) / 2
@@ -142,11 +132,16 @@ def shared_fields(first: BinNoise, other: BinNoise) -> Matrix:
     return correlation * sizes * _size(first, other)
 
 
-def _alike_slopes(first: BinNoise, other: BinNoise) -> Moved:
-    """Return the cosines between the derivatives of f of two bins, over the cells that both have."""
+def _common_cells(first: BinNoise, other: BinNoise) -> Int[np.ndarray, "2 cell"]:
+    """Return the numbers in each bin of the cells that both have."""
     place = {cell: n for n, cell in enumerate(first.cells.intervals)}
     common = [(place[cell], n) for n, cell in enumerate(other.cells.intervals) if cell in place]
-    rows, columns = np.array(common, int).reshape(-1, 2).T
+    return np.array(common, int).reshape(-1, 2).T
+
+
+def _alike_slopes(first: BinNoise, other: BinNoise) -> Moved:
+    """Return the cosines between the derivatives of f of two bins, over the cells that both have."""
+    rows, columns = _common_cells(first, other)
     pairs = first.cells.pairs[rows]
     of_first, of_other = first.cells.slopes[:, rows], other.cells.slopes[:, columns]
     sizes = [(slopes**2 @ pairs) ** 0.5 for slopes in (of_first, of_other)]
@@ -218,7 +213,10 @@ class _Places(NamedTuple):
         whole = len(np.unique(clusters[used])) == len(used)
         turn = 360.0 if whole else 180.0  # opposite sectors see the same speckle
         rings = ring_numbers(scan.q[used])
-        number, angles = _angles(scan.phi[used], rings, turn)
+        if np.isnan(scan.q[used]).all() and np.isnan(scan.phi[used]).all():
+            rings = scan.label[used]  # nothing else says which bins are neighbours
+        rings_of_scans = rings + (1 + rings.max()) * scan.scan_number[used]
+        number, angles = _angles(scan.phi[used], rings_of_scans, turn)
         gaps = np.diff(angles)
         last = turn - gaps.sum()
         around = len(angles) if len(angles) > 2 and last <= WRAPS * np.median(gaps) else 0
@@ -349,22 +347,15 @@ class _Whitened(NamedTuple):
 def _whitened(noise: BinNoise, frames: int) -> _Whitened | None:
     """Return residuals without what a fit and smooth deviations of a bin take; None with too few cells."""
     smooth, at_ages = _alternatives(noise, frames)
-    outside = _outside(np.column_stack([noise.columns, smooth, at_ages]))
+    outside = outside_of(np.column_stack([noise.columns, smooth, at_ages]))
     if len(outside) < ENOUGH_CELLS:  # of a short record
-        outside = _outside(np.column_stack([noise.columns, smooth]))
+        outside = outside_of(np.column_stack([noise.columns, smooth]))
     if len(outside) < FEWEST_CELLS:
         return None
     covariance = likely_covariance(noise.of_cells, noise.fit)
     root = np.linalg.cholesky(regular(outside @ covariance @ outside.T))
     to = np.linalg.solve(root, outside)
     return _Whitened(to, to @ noise.residual)
-
-
-def _outside(columns: Float[np.ndarray, "cell column"]) -> Float[np.ndarray, "k cell"]:
-    """Return an orthonormal basis of what is orthogonal to all columns."""
-    scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
-    vectors, values, _ = np.linalg.svd(scaled)
-    return vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
 
 
 def _alternatives(
@@ -376,9 +367,8 @@ def _alternatives(
     age = (cells[:, :2].sum(1) + cells.sum(1) - 1) / (4 * frames)
     f = np.clip(noise.cells.f, DECAYED, 1 - DECAYED)
     x = -np.log(f)
-    bends = np.cos(np.pi * np.arange(1, 4) * np.sqrt(np.clip(age, 0, 1))[:, None])
     of_ages, across = shares_at_ages(tuple(noise.cells.intervals))
-    smooth = [(f * x)[:, None] * bends, f * x * np.log(x), f * age, age]
+    smooth = [(f * x)[:, None] * bends_of_age(age), f * x * np.log(x), f * age, age]
     at_lags = cells[:, 2:3] == np.unique(cells[:, 2])
     return np.column_stack(smooth), np.column_stack(
         [at_lags, *of_ages.values(), *(f * share for share in across.values())]

@@ -326,6 +326,13 @@ class NoiseFit(NamedTuple):
         return len(self.weight) == 1 or bool(ends < AT_ENDS * self.weight.max())
 
 
+def outside_of(columns: Float[np.ndarray, "cell column"]) -> Float[np.ndarray, "k cell"]:
+    """Return an orthonormal basis of what is orthogonal to all columns."""
+    scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
+    vectors, values, _ = np.linalg.svd(scaled)
+    return vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
+
+
 def left_by_fit(
     residuals: Float[np.ndarray, "cell bin"],
     columns: Float[np.ndarray, "cell column"],
@@ -333,9 +340,7 @@ def left_by_fit(
 ) -> tuple[Float[np.ndarray, "k bin"], NoiseCovariance]:
     """Return what fitted columns leave of the residuals of bins with one noise, in coordinates of its own,
     of noise in which no direction is without any. columns: of all parameters, of one of the bins."""
-    scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
-    vectors, values, _ = np.linalg.svd(scaled)
-    outside = vectors[:, int((values > 1e-10 * values[0]).sum()) :].T
+    outside = outside_of(columns)
     small = ROUNDING * np.eye(len(outside))
     both = zip(noise.mapped(outside), noise, strict=True)
     terms = (term + np.trace(whole) * small for term, whole in both)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
-from homodyne_dask.assessment.cell_residuals import shares_with
+from homodyne_dask.assessment.alternatives import shares_with
 from homodyne_dask.assessment.score_tests import odd_frame
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.results.data.fit_result import ModelCheck

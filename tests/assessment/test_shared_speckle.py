@@ -120,7 +120,7 @@ def test_what_is_shared_is_added_once_for_each_pair():
     )
     np.testing.assert_allclose(added, expected, rtol=1e-12)
     assert shared.counts(range(n)) == pytest.approx(dict(enumerate(shares.sum(1))))
-    assert shared.mean_count(range(n)) == pytest.approx(shares.sum(1).mean())
+    assert shared.mean_count(range(n)) == pytest.approx(n / (1 / shares.sum(1)).sum())
 
 
 def test_short_records_are_looked_at_too(tmp_path, monkeypatch):
@@ -149,8 +149,10 @@ def test_derivatives_of_other_sign_have_covariances_of_other_sign():
     np.testing.assert_allclose(turned[[0, 1, 3]][:, [0, 1, 3]], alike[[0, 1, 3]][:, [0, 1, 3]])
 
 
-def places(q, phi, clusters=None):
-    scan = SimpleNamespace(q=np.array(q), phi=np.array(phi), scan_number=np.ones(len(q), int))
+def places(q, phi, clusters=None, scans=None):
+    numbers = np.ones(len(q), int) if scans is None else np.array(scans)
+    label = np.arange(1, len(q) + 1)
+    scan = SimpleNamespace(q=np.array(q), phi=np.array(phi), scan_number=numbers, label=label)
     clusters = np.arange(len(q)) if clusters is None else np.array(clusters)
     return _Places.of(scan, clusters, list(range(len(q))))
 
@@ -214,3 +216,14 @@ def test_rings_are_neighbours_at_one_angle_and_whole_rings_by_q():
     whole = places([0.03, 0.01, 0.02], [np.nan] * 3)
     assert whole.pairs("rings", 1) == [(0, 2), (1, 2)]
     assert whole.pairs("sectors", 1) == []
+
+
+def test_bins_of_unknown_place_are_neighbours_in_their_order():
+    unknown = places([np.nan] * 3, [np.nan] * 3)
+    assert unknown.pairs("rings", 1) == [(0, 1), (1, 2)]
+
+
+def test_bins_of_different_scans_are_no_neighbours():
+    phi = [0.0, 30.0, 60.0, 0.01, 30.01, 60.01]
+    repeats = places([0.01] * 6, phi, scans=[1, 1, 1, 2, 2, 2])
+    assert repeats.pairs("sectors", 1) == [(0, 1), (1, 2), (3, 4), (4, 5)]

@@ -1,0 +1,47 @@
+"""How c2 of cells of age and lag changes by what a model may lack, whatever the model is."""
+
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from homodyne_dask.assessment.cell_residuals import Interval
+from homodyne_dask.solver.array_shapes import PerCell
+
+BENDS = 3
+"""Ways to bend of a rate, which are tested together."""
+DECAYED = 1e-6
+"""f below which its logarithm is that of this."""
+
+
+def bends_of_age(ages: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n bend"]:
+    """Return ways to bend of what changes with age, faster in the beginning. ages: from 0 to 1."""
+    return np.cos(np.pi * np.arange(1, BENDS + 1) * np.sqrt(np.clip(ages, 0, 1))[..., None])
+
+
+def shares_with(cells: Int[np.ndarray, "cell 4"], low: int, end: int) -> PerCell:
+    """Return the shares of the pairs of cells (edges of age and lag) with a frame from low to before end."""
+    first, stop, shortest, longest = cells.T
+    frames, lags = stop - first, longest - shortest
+    before = np.cumsum(frames) - frames
+    t1 = np.arange(frames.sum()) + np.repeat(first - before, frames)
+    least, most, every = (np.repeat(lag, frames) for lag in (shortest, longest, lags))
+    later = np.minimum(t1 + most, end) - np.maximum(t1 + least, low)
+    pairs = np.where((t1 >= low) & (t1 < end), every, np.clip(later, 0, every))
+    return np.add.reduceat(pairs, before) / frames / lags
+
+
+@lru_cache(maxsize=16)
+def shares_at_ages(
+    intervals: tuple[Interval, ...],
+) -> tuple[dict[tuple[int, int], PerCell], dict[int, PerCell]]:
+    """Return the shares of the pairs of cells with a frame of each interval of age, by its edges, and of
+    those across its begin or its middle, by the frame."""
+    cells, ages = np.array(intervals), sorted({(cell.first, cell.stop) for cell in intervals})
+    end = cells.max() * 2
+    begins_and_middles = {first for first, _ in ages} | {sum(age) // 2 for age in ages}
+    across = {
+        frame: shares_with(cells, 0, frame) + shares_with(cells, frame, end) - 1
+        for frame in sorted(begins_and_middles)
+    }
+    return {age: shares_with(cells, *age) for age in ages}, across
