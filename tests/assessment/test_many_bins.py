@@ -215,12 +215,9 @@ def test_bins_of_one_noise_have_the_errors_that_each_has_alone(
     assert places <= groups <= first < len(computed)  # of contrasts far from each other several
     assert groups < len(q)
     assert together.misfit == apart.misfit
-    for name in ("stderr", "dof"):
-        np.testing.assert_allclose(
-            together.parameters[name].values, apart.parameters[name].values, rtol=0.03
-        )
-    if together.errors.noise is not None and "pixels" in together.errors.noise:
-        size = [
-            r.errors.noise["pixels"] * r.errors.noise["mean_counts"] ** 2 for r in (together, apart)
-        ]
-        np.testing.assert_allclose(*size, rtol=0.3)
+    # those of the noise: with so many bins the errors that count are from the scatter between bins
+    of_noise = together.errors.noise, apart.errors.noise
+    for name, tolerance in (("stderr", 0.03), ("dof", 0.1)):
+        np.testing.assert_allclose(*(noise[name] for noise in of_noise), rtol=tolerance)
+    size = [noise["pixels"] * noise["mean_counts"] ** 2 for noise in of_noise]
+    np.testing.assert_allclose(*size, rtol=0.3)

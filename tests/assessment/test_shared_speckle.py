@@ -10,10 +10,13 @@ import homodyne_dask as hd
 from homodyne_dask.assessment.shared_speckle import (
     Share,
     SharedSpeckle,
+    _all_are_alike,
+    _Estimate,
     _Places,
     _possible,
     shared_fields,
 )
+from homodyne_dask.fitting import speckle_weighting
 
 FRAMES, PIXELS, MODES, COUNTS, DIFFUSION, DT = 100, 300, 4, 5.0, 8e3, 0.1
 TRUTH = 2 * DIFFUSION
@@ -121,6 +124,46 @@ def test_what_is_shared_is_added_once_for_each_pair():
     np.testing.assert_allclose(added, expected, rtol=1e-12)
     assert shared.counts(range(n)) == pytest.approx(dict(enumerate(shares.sum(1))))
     assert shared.mean_count(range(n)) == pytest.approx(n / (1 / shares.sum(1)).sum())
+
+
+def test_a_loss_inside_an_interval_of_age_is_seen_in_one_bin(tmp_path, monkeypatch):
+    """With 12 intervals of age, in none of six scans."""
+    monkeypatch.setattr(sys.modules[__name__], "FRAMES", 120)
+    q = np.array([0.004])
+    results = [fitted(tmp_path, q, seed=seed, lost_at=70) for seed in range(3)]
+    assert sum(result.misfit for result in results) >= 2
+
+
+def test_what_shared_speckle_adds_to_a_weighted_fit_has_the_units_of_its_end(tmp_path, monkeypatch):
+    counts = [*counts_of(0, [0.01]), *counts_of(1, [0.01])]
+    c2 = np.array([n @ n.T / PIXELS / np.outer(n.mean(1), n.mean(1)) for n in counts])
+    hd.ingest(c2, tmp_path / "s.zarr", q=0.01, phi=np.array([0.0, 180.0]), dt=DT)
+    errors = []
+    for updates in (1, 5):
+        monkeypatch.setattr(speckle_weighting, "MOST_UPDATES", updates)
+        result = hd.fit(tmp_path / "s.zarr", "brownian", weighting="speckle")
+        errors.append(result.parameters["stderr"].values[0])
+    np.testing.assert_allclose(*errors, rtol=0.12)  # they were a quarter apart
+
+
+def estimates(*sizes, stderr=0.1):
+    return [_Estimate(size / stderr**2, stderr**-2) for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "alike"),
+    [
+        ((0.6, 0.35, 0.2, 0.1, 0.05), False),  # of speckle of one size
+        ((0.5, 0.0, 0.0, 0.0), False),  # of pixels that next neighbours share
+        ((0.6, 0.6, 0.5, 0.6, 0.5), True),  # of a misfit of all bins
+        ((2.4, 2.1, 2.2, 2.6, 2.0), True),  # of outliers in all bins
+        ((0.85, 0.7, 0.5, 0.45, 0.4), False),  # of large speckle
+        ((0.6, 0.5), True),
+        ((0.6,), False),  # two bins do not tell
+    ],
+)
+def test_shares_that_do_not_fall_with_the_distance_are_of_a_misfit(sizes, alike):
+    assert _all_are_alike(estimates(*sizes)) == alike
 
 
 def test_short_records_are_looked_at_too(tmp_path, monkeypatch):
