@@ -143,7 +143,7 @@ def test_what_shared_speckle_adds_to_a_weighted_fit_has_the_units_of_its_end(tmp
         monkeypatch.setattr(speckle_weighting, "MOST_UPDATES", updates)
         result = hd.fit(tmp_path / "s.zarr", "brownian", weighting="speckle")
         errors.append(result.parameters["stderr"].values[0])
-    np.testing.assert_allclose(*errors, rtol=0.12)  # they were a quarter apart
+    np.testing.assert_allclose(*errors, rtol=0.12)
 
 
 def estimates(*sizes, stderr=0.1):
