@@ -23,7 +23,7 @@ from homodyne_dask.solver.covariance import clusters_in
 from homodyne_dask.solver.levenberg_marquardt import State
 from homodyne_dask.solver.reduce import CONSTANT_F, ReducedProblem
 from homodyne_dask.solver.scaling_modes import Scaling
-from homodyne_dask.store.scan import open_selection, q_or_one
+from homodyne_dask.store.scan import open_selection
 from homodyne_dask.sweep import tasks
 from homodyne_dask.sweep.blocks import NO_COST, Cost
 from homodyne_dask.sweep.cell_means import cells_of, means_over_cells
@@ -226,7 +226,7 @@ def frame_moments(
     """Return the moments of every pair of blocks of frames: one pass; linear: of a fit with a loss."""
     scan, backend, side = request.scan, backend_of(request.problem.model), sweep.layout.side
     (first, stop), point = scan.frames, backend.point(request.problem, theta, scan.time)
-    correlation = backend.correlation_time(point, q_or_one(scan), scan.phi, scan.frames)
+    correlation = backend.correlation_time(point, scan.q_or_one, scan.phi, scan.frames)
     wanted = max((stop - first) / TARGET_BLOCKS, CORRELATION_TIMES * correlation, 2)
     wanted = min(wanted, max((stop - first) / MIN_BLOCKS, 2))
     length = int(side * 2.0 ** np.floor(np.log2(wanted / side)))  # of whole tiles or parts of one

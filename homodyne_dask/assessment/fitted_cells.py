@@ -31,7 +31,7 @@ from homodyne_dask.solver.array_shapes import BinNumbers, Matrix
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import ReducedProblem, linear_columns
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
-from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.scan import Scan
 
 DEVIATES = 4.0
 """Standard deviations of a mean of residuals from that of its repeats, beyond which a bin stays by itself."""
@@ -253,7 +253,7 @@ def _pooled_repeats(
     request: Request, reduced: ReducedProblem, bins: Mapping[int, BinNoise]
 ) -> dict[int, tuple[BinNoise, list[int], PerMember, float]]:
     """Return bins, pooled where they share a noise and counts, with members, their shares, and weight."""
-    scan, q = request.scan, q_or_one(request.scan)
+    scan, q = request.scan, request.scan.q_or_one
     typical = (1 / scan.sigma_row**2).mean(1) ** 2
     repeats = request.options.weighting == PAIRS and len(np.unique(scan.scan_number)) > 1
     groups: dict[tuple[object, ...], list[int]] = {}

@@ -41,7 +41,7 @@ from homodyne_dask.models.derived_models import FROZEN_FRACTION
 from homodyne_dask.solver.array_shapes import PerBin, PerCell, PerCounts
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
-from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.scan import Scan
 
 AGES, AGES_OF_MANY = 20, 12
 """Intervals of age, and those of more than MOST_WITH_ALL_AGES bins, whose means show less: what begins inside
@@ -376,7 +376,7 @@ def _places(
     scan = end.request.scan
     if means is not None:
         return {b: b for b in bins}
-    q, phi = q_or_one(scan), scan.phi
+    q, phi = scan.q_or_one, scan.phi
     if end.request.problem.model.isotropic and len(averaged.points) == 1:
         rings, ring = np.unique(q[bins], return_inverse=True)
         return dict(zip(bins, _alike_rings(point, rings, averaged)[ring].tolist(), strict=True))
@@ -433,7 +433,7 @@ def _data_of_bins(
 ) -> Iterator[BinData]:
     request, scan, reduced = end.request, end.request.scan, end.reduced
     min_lag, frozen = request.problem.min_lag, FROZEN_FRACTION in request.problem.model.names
-    sigma_row, mean_counts, q = scan.sigma_row, scan.mean_counts, q_or_one(scan)  # read once
+    sigma_row, mean_counts, q = scan.sigma_row, scan.mean_counts, scan.q_or_one  # read once
     grouped = None if means is None else averages_of_means(scan, min_lag, means)
     units = np.append([1.0, 1.0], point.units)
     columns = np.append([0, 2], 3 + np.flatnonzero(point.which))

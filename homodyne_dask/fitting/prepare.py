@@ -17,7 +17,7 @@ from homodyne_dask.request.options import FitOptions
 from homodyne_dask.request.request import Request, gap_of, speckle_clusters
 from homodyne_dask.solver.scaling_modes import Scaling, scaling_of, scaling_prior
 from homodyne_dask.store.rings_and_clusters import ring_numbers
-from homodyne_dask.store.scan import Scan, as_scan, q_or_one
+from homodyne_dask.store.scan import Scan, as_scan
 
 
 def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Request:
@@ -44,7 +44,7 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
         options.loss, float(options.loss_scale or 1.0),
     )  # fmt: skip
     if scan.is_table:
-        _check_age(problem, search, float(q_or_one(scan)[0]), float(np.nan_to_num(scan.phi[0])))
+        _check_age(problem, search, float(scan.q_or_one[0]), float(np.nan_to_num(scan.phi[0])))
     return Request(scan, problem, search, parameters, scaling, options)
 
 

@@ -45,7 +45,6 @@ from homodyne_dask.solver.normal_equations import (
     equations_with_errors,
 )
 from homodyne_dask.solver.reduce import reduce
-from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.blocks import NO_COST
 from homodyne_dask.sweep.cell_sums import AgeAndLagEdges
 from homodyne_dask.sweep.sweep import Sweep
@@ -116,7 +115,7 @@ class SpeckleWeighting:
         point = evaluation.point(self.request.problem, theta, scan.time), scan.time
         f, derivatives = np.empty(y.shape), np.empty((len(theta) if slopes else 0, *y.shape))
         for bins, points, times in self._points(AT_ONCE // (len(theta) if slopes else 1)):
-            arguments = *point, q_or_one(scan)[bins], scan.phi[bins], *times
+            arguments = *point, scan.q_or_one[bins], scan.phi[bins], *times
             if slopes:
                 values, by_theta = evaluation.f_and_derivatives_at(*arguments)
                 derivatives[:, bins] = np.swapaxes(points.mean(by_theta, y.shape[1]), 0, 1)

@@ -84,6 +84,10 @@ class Selection(NamedTuple):
     excluded: tuple[Chunk, ...] = ()
     excluded_frames: FrameRanges = ()
 
+    def __hash__(self) -> int:
+        """Without each of the bins: caches look selections up for every block of thousands of bins."""
+        return hash((self.path, self.digest, len(self.bins), self.frames))
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Scan(Printed, BinsAndFrames):
@@ -423,11 +427,6 @@ def as_scan(data: "Scan | str | AnyPath") -> Scan:
             f"to scans; for other data, see hd.model"
         )
     return open_dataset(data)
-
-
-def q_or_one(scan: Scan) -> Float[np.ndarray, " bin"]:
-    """Return q in 1/Å, 1 where it is unknown: parameters are then q²·D instead of D."""
-    return np.where(np.isfinite(scan.q), scan.q, 1.0)
 
 
 @lru_cache(maxsize=128)  # each pass of a global fit goes through the stores of all scans

@@ -61,6 +61,8 @@ class BinsAndFrames:
 
     q = _of_selected("q")
     """Wavevector transfer of the selected bins in 1/Å; NaN if unknown."""
+    q_or_one = cached_property(lambda scan: read_only(np.where(np.isfinite(scan.q), scan.q, 1.0)))
+    """The same, but 1 where it is unknown: parameters are then q²·D instead of D."""
     phi = _of_selected("phi")
     """Azimuth of the selected bins in degrees."""
     label = _of_selected("label")

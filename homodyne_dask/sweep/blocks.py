@@ -30,7 +30,6 @@ from homodyne_dask.store.scan import (
     coarse_use,
     coarse_weights,
     open_selection,
-    q_or_one,
 )
 from homodyne_dask.sweep.layout import AHEAD, AHEAD_BYTES, Layout, tiles_at_once
 
@@ -84,7 +83,7 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
         c2=c2,
         weight_rows=_weights(weights, len(data), source.side, i),
         weight_columns=_weights(weights, len(data), source.side, j),
-        q=q_or_one(scan)[members],
+        q=scan.q_or_one[members],
         phi=scan.phi[members],
         i0=i,
         j0=j,

@@ -15,7 +15,7 @@ from homodyne_dask.kernels.backend_interface import Block, Problem
 from homodyne_dask.kernels.cell_grams import cell_means
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.store.cells import Cells
-from homodyne_dask.store.scan import open_selection, q_or_one
+from homodyne_dask.store.scan import open_selection
 from homodyne_dask.sweep.blocks import (
     CELLS,
     BlockSource,
@@ -52,7 +52,7 @@ def means_over_cells(
             i, j = (number * source.side for number in tile)
             data = aligned_array(len(members), source.side)
             weights = np.zeros((len(members), source.side))
-            place = Block(data, weights, weights, q_or_one(scan)[members], scan.phi[members], i, j)
+            place = Block(data, weights, weights, scan.q_or_one[members], scan.phi[members], i, j)
             cut = point.sub_blocks(place.q[0], place.i0, place.j0, source.side)
             if cut.n_active:
                 cell = cells.of_tile(place.i0, place.j0, source.side)

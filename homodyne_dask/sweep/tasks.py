@@ -38,7 +38,7 @@ from homodyne_dask.kernels.gram import (
     merge_tree,
 )
 from homodyne_dask.machine.allocator_and_threads import set_allocator_thresholds, worker_address
-from homodyne_dask.store.scan import open_selection, q_or_one
+from homodyne_dask.store.scan import open_selection
 from homodyne_dask.sweep.blocks import (
     NO_COST,
     SUMS,
@@ -226,7 +226,7 @@ def _expected(
 ) -> tuple[Cost, DataSums | None]:
     """Return what a block costs, at the points where it is most, and the sums of its data if known."""
     source, problem = context.source, context.problem
-    q = q_or_one(open_selection(source.selection))[place.members[0]]
+    q = open_selection(source.selection).q_or_one[place.members[0]]
     i, j = (side * source.side for side in place.tile)
     cuts = [point.sub_blocks(q, i, j, source.side) for point in points]
     active = max((cut.n_active for cut in cuts), default=0)

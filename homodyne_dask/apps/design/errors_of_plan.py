@@ -34,7 +34,7 @@ from homodyne_dask.solver.covariance import expanded, without
 from homodyne_dask.solver.normal_matrix import SINGULAR_OF_MEANS, eigensystem, pseudoinverse
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
-from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.scan import Scan
 from homodyne_dask.store.schema import RANGES
 from homodyne_dask.text import counted, with_unit
 
@@ -452,7 +452,7 @@ def design_like(result: FitResult, scan: Scan | None = None, **changes: Any) -> 
     value = dict(zip(table["param"].values.tolist(), table["optimum"].values.tolist(), strict=True))
     time = scan.time[scan.use]
     arguments: dict[str, Any] = {
-        "q": q_or_one(scan)[bins],
+        "q": scan.q_or_one[bins],
         "phi": np.nan_to_num(scan.phi[bins]),
         "contrast": np.clip(result.scaling["contrast"].values[bins], SMALLEST_CONTRAST, 1.0),
         "frames": len(time),

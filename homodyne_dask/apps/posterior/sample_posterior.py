@@ -32,7 +32,7 @@ from homodyne_dask.results.data.fit_view import FitView, as_fitted, fitted_scan
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver.normal_matrix import inverse_of
 from homodyne_dask.solver.reduce import ReducedProblem, reduce
-from homodyne_dask.store.scan import Scan, q_or_one
+from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.plan import PASSES_OF_A_POSTERIOR, require_memory_for_thetas
 from homodyne_dask.sweep.sweep import Passes, sweep_of
 
@@ -101,7 +101,7 @@ class Sampler:
         samples = [interpolated.sample_pairs(scan, problem.min_lag, self.rng) for _ in range(2)]
         i, j, number = (np.concatenate(columns) for columns in zip(*samples, strict=True))
         times = backend_of(problem.model).pair_times(problem, scan.time)
-        self.pairs = PairSet(times, i, j, q_or_one(scan), scan.phi, problem.gap or 0.0)
+        self.pairs = PairSet(times, i, j, scan.q_or_one, scan.phi, problem.gap or 0.0)
         self.first = self.pairs._replace(i=samples[0].i, j=samples[0].j)
         sigma = scan.sigma_row[:, i] * scan.sigma_row[:, j]
         contrast = np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast))

@@ -49,7 +49,7 @@ from homodyne_dask.models.user_defined import Bin, SeparableModel
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.solver.scaling_modes import Scaling, ScalingPrior
-from homodyne_dask.store.scan import Cuts, Scan, q_or_one
+from homodyne_dask.store.scan import Cuts, Scan
 from homodyne_dask.sweep.cell_sums import edges_inside
 from homodyne_dask.sweep.sweep import Passes
 
@@ -185,7 +185,7 @@ def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) ->
         weight=np.where(np.isfinite(cuts.c2), cuts.count * weight, 0.0),
         t1=cuts.t1,
         t2=cuts.t2,
-        q=q_or_one(scan),
+        q=scan.q_or_one,
         phi=scan.phi,
     )
     if read and data is not None:

@@ -59,7 +59,6 @@ from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.solver.scaling_modes import ScalingPrior
-from homodyne_dask.store.scan import q_or_one
 from homodyne_dask.sweep.sweep import Passes
 
 MAX_SPLINE_STARTS = 4
@@ -121,7 +120,7 @@ def require_finite(request: Request, theta: Theta, everywhere: bool = False) -> 
     if problem.model is not model:
         theta = model.ties.expand(theta)
     if not problem.model.derivatives_by_hand:
-        frames, bins = np.flatnonzero(scan.use), (q_or_one(scan), scan.phi)
+        frames, bins = np.flatnonzero(scan.use), (scan.q_or_one, scan.phi)
         check_finite(problem, theta, scan.time, frames, *bins, everywhere)
 
 
@@ -452,4 +451,4 @@ def _fit_level(
 def adequate(request: Request, theta: Theta, factor: int) -> bool:
     scan, backend = request.scan, backend_of(request.problem.model)
     point = backend.point(request.problem, theta, scan.time)
-    return backend.adequate(point, q_or_one(scan), scan.phi, scan.frames, factor)
+    return backend.adequate(point, scan.q_or_one, scan.phi, scan.frames, factor)

@@ -19,7 +19,7 @@ from homodyne_dask.results.data import c2_means as means
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.numbers_and_intervals import Vector, half_width
 from homodyne_dask.store.files import AnyPath
-from homodyne_dask.store.scan import Chunk, Cuts, Scan, open_dataset, q_or_one, with_bins
+from homodyne_dask.store.scan import Chunk, Cuts, Scan, open_dataset, with_bins
 
 Times = Float[np.ndarray, "..."]
 """s, which broadcast with others."""
@@ -114,7 +114,7 @@ class FitView:
         convention = convention_named(result.config["convention"])
         problem = Problem(model, convention, result.config["gap_angstrom"])
         point = evaluation_of(model).point(problem, theta, scan.time)
-        return FittedModel(point, scan.time, q_or_one(scan), scan.phi)
+        return FittedModel(point, scan.time, scan.q_or_one, scan.phi)
 
     def at_angles(self, q: float, phi: Vector) -> FittedModel:
         return FittedModel(self.model.point, self.scan.time, np.full(len(phi), q), phi)
