@@ -131,7 +131,7 @@ def result_netcdf(view: FitView) -> bytes:
     coords["map_phi"] = "map", scan.phi[bins], {"units": "degree"}
     dataset = dataset_of(view.result).assign(xarray.Dataset(stacked, coords))
     dataset = dataset.assign_attrs(pairs_per_block_side=view.axis.side)
-    return netcdf(dataset, {name: {"zlib": True, "complevel": 4} for name in stacked})
+    return netcdf(dataset, {name: {"zlib": True, "complevel": 1} for name in stacked})
 
 
 def netcdf(

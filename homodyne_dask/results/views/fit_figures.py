@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Int
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
-from scipy.integrate import cumulative_trapezoid
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.transport import frame_spacing
@@ -290,7 +289,9 @@ def _truth(view: FitView) -> dict[str, Curve]:
     t = np.maximum(time, frame_spacing(time) / 2)[window]
     truth = dict(true_rates_of(view.result, t) or {})
     if "gamma_dot" in truth:
-        truth["strain"] = cumulative_trapezoid(truth["gamma_dot"], time[window], initial=0)
+        rate = truth["gamma_dot"]
+        of_steps = np.diff(time[window]) * (rate[:-1] + rate[1:]) / 2
+        truth["strain"] = np.append(0.0, np.cumsum(of_steps))
     return truth
 
 
