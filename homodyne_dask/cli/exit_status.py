@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,7 +22,10 @@ from homodyne_dask.plugins import PackageWarning, broken_packages
 from homodyne_dask.store.files import DISK_FULL, no_room
 from homodyne_dask.surroundings import room_for_threads
 
-NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 3, 2, 1, 130
+if TYPE_CHECKING:
+    from homodyne_dask.results.data.fit_result import FitValues
+
+MISFIT, NOT_CONVERGED, BAD_INPUT, BUG, INTERRUPTED = 4, 3, 2, 1, 130
 USER_ERRORS = (HomodyneDaskError, click.ClickException, OSError)
 LEAST_ADDRESSES = 450_000_000
 """Bytes of address space below which libraries end the process as they are loaded."""
@@ -81,6 +84,13 @@ def error_sentence(
         f"this is a bug in homodyne-dask ({message}): run the command "
         f"again with --debug and report the traceback"
     )
+
+
+def status_of(result: "FitValues", strict: bool) -> int:
+    """Return the exit status of a fit; strict: also that of a model that does not describe the data."""
+    if not result.converged:
+        return NOT_CONVERGED
+    return MISFIT if strict and result.misfit else 0
 
 
 def check_limits() -> None:

@@ -39,12 +39,12 @@ def echo_progress(text: str) -> None:
         echo(text, err=True)
 
 
-def echo_json(value: Any) -> None:
-    """Print a value as one JSON object or list; numbers that are not known are null."""
+def echo_json(value: Any, indent: int | None = 1) -> None:
+    """Print a value as one JSON object or list, in a line without indent; unknown numbers are null."""
     # lazy: it loads xarray
     from homodyne_dask.results.data.dataclass_json import plain_values
 
-    text = json.dumps(plain_values(value), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain_values(value), indent=indent, ensure_ascii=False, allow_nan=False)
     with printing(to_stderr=False):
         echo(text)
 

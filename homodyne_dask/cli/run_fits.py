@@ -13,10 +13,12 @@ from homodyne_dask.cli import progress_bar
 from homodyne_dask.cli.exit_status import (
     BAD_INPUT,
     BUG,
+    MISFIT,
     NOT_CONVERGED,
     Interrupted,
     error_sentence,
     print_error,
+    status_of,
 )
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo, echo_json, echo_progress
@@ -69,9 +71,9 @@ def run_fits(config: FitConfig, run_options: RunOptions) -> int:
     jobs = [job._replace(pictures=picture_format, nexus=run_options.nexus) for job in jobs]
     shown = partial(_print_result, run_options.as_json)
     if len(jobs) == 1 and not (config.over or config.over_scans):
-        return _fit_one(config, jobs[0], resume, shown)
+        return _fit_one(config, jobs[0], run_options, shown)
     # of many fits, each report is in its folder; as JSON all are printed
-    status = _fit_many(config, jobs, resume, shown if run_options.as_json else None)
+    status = _fit_many(config, jobs, run_options, shown if run_options.as_json else None)
     if not picture_format and run_options.pictures is None:
         folder = in_line(str(jobs[0].folder))
         command = f"`homodyne-dask show {folder} --pictures`"
@@ -176,15 +178,15 @@ def _print_result(as_json: bool, job: Job, result: FitResult, files: Sequence[Pa
     echo(f"\n{in_line(folder)}/ written: {names}")
 
 
-def _fit_one(config: FitConfig, job: Job, resume: bool, shown: ShowResult) -> int:
+def _fit_one(config: FitConfig, job: Job, run_options: RunOptions, shown: ShowResult) -> int:
     checkpoint = config.checkpoint or folders.checkpoint_in(job.folder)
     with client_of(config) as client:
-        resume = resume and checkpoint_exists(checkpoint)
+        resume = run_options.resume and checkpoint_exists(checkpoint)
         with _observed(checkpoint, resume) as callbacks:
             model = model_named(config.model)
             result, files = fit_job(job, model, client, callbacks, resume=resume)
     shown(job, result, files)
-    return 0 if result.converged else NOT_CONVERGED
+    return status_of(result, run_options.strict)
 
 
 @contextmanager
@@ -210,7 +212,7 @@ def _observed(checkpoint: Path, resume: bool, again: str = "") -> Iterator[Seque
 
 
 def _fit_many(
-    config: FitConfig, jobs: Sequence[Job], resume: bool, shown: ShowResult | None
+    config: FitConfig, jobs: Sequence[Job], run_options: RunOptions, shown: ShowResult | None
 ) -> int:
     """Return the worst exit status; shown: of each result, None where its report is in its folder alone."""
     if config.checkpoint:
@@ -220,11 +222,11 @@ def _fit_many(
     model, (over, prefix, folder) = model_named(config.model), _place_of_index(config, jobs)
     rows, statuses, files, joint_fit = list[fit_rows.FitRow](), set[int](), list[Path](), None
     with client_of(config) as client, folders.locked_folder(folder, f".{prefix}.lock"):
-        folders.check_index(folder, config.overwrite or resume, prefix)
+        folders.check_index(folder, config.overwrite or run_options.resume, prefix)
         if config.together:
             jobs, joint_fit = _fit_together(config, jobs, client, over or "scan")
         number, suffix = len(jobs), jobs[0].pictures
-        with closing(_ended_fits(config, jobs, client, resume, shown)) as ended:
+        with closing(_ended_fits(config, jobs, client, run_options, shown)) as ended:
             for row, status in ended:
                 statuses.add(status)
                 rows = fit_rows.without_chance([*rows, row], number)
@@ -238,7 +240,8 @@ def _fit_many(
         report = as_text(report_of_fits(config.model, names, rows, len(rows), prefix))
     counts = fit_rows.outcome_counts(rows, len(rows), prefix)
     echo(f"\n{report}\n\n{counts}: {in_line(', '.join(map(str, files)))}")
-    return next((status for status in (BUG, BAD_INPUT, NOT_CONVERGED) if status in statuses), 0)
+    worst_first = BUG, BAD_INPUT, NOT_CONVERGED, MISFIT
+    return next((status for status in worst_first if status in statuses), 0)
 
 
 def _place_of_index(config: FitConfig, jobs: Sequence[Job]) -> tuple[str, str, Path]:
@@ -265,7 +268,7 @@ def _ended_fits(
     config: FitConfig,
     jobs: Sequence[Job],
     client: "Client | None",
-    resume: bool,
+    run_options: RunOptions,
     shown: ShowResult | None,
 ) -> Generator[tuple[fit_rows.FitRow, int]]:
     """Run the fits with their progress shown; yield the row and the exit status of each that has ended."""
@@ -284,7 +287,7 @@ def _ended_fits(
         return _observed(folders.checkpoint_in(job.folder), before.resume, again)
 
     fewest_for_workers = many.MIN_DRAWN_FITS_FOR_WORKERS, many.MIN_FITS_FOR_WORKERS
-    options = {"resume": resume, "many": fewest_for_workers[not jobs[0].pictures]}
+    options = {"resume": run_options.resume, "many": fewest_for_workers[not jobs[0].pictures]}
     options["shared_disk"] = workers_are_local(config)
     with closing(
         many.run_many(jobs, model_named(config.model), client, observed, **options)
@@ -294,7 +297,7 @@ def _ended_fits(
             if output.error is not None:
                 message, status = error_sentence(output.error), print_error(output.error)
             elif result is not None:
-                status = 0 if result.converged else NOT_CONVERGED
+                status = status_of(result, run_options.strict)
                 if shown and output.files:  # it is not that of an earlier run
                     shown(job, result, output.files)
             yield fit_rows.fit_row(job.name, job.folder, result, message, job.axis_values), status

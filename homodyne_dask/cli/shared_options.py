@@ -69,6 +69,8 @@ class RunOptions(Options):
     if there are at most 8 fits, otherwise none. `show FOLDER --pictures` draws them later."""
     nexus: bool = option(False, OUTPUT)
     """Also write result.nx.h5, a NeXus file (NXxpcs, NXfit)."""
+    strict: bool = option(False, OUTPUT)
+    """Exit with status 4 if a fit converged, but its model does not describe the data."""
     as_json: bool = option(False, OUTPUT, use=COMMON, names=("--json",))
     """Print a JSON object for each fit; everything else goes to stderr."""
 

@@ -87,6 +87,17 @@ def test_the_template_goes_to_a_file_or_to_standard_output(here):
     assert Path("fit.yaml").read_text() == done("config", "-")
 
 
+def test_a_strict_fit_exits_with_4_where_its_model_does_not_describe_the_data(here, no_pictures):
+    wrong = ("fit", "F_c2.zarr", "--model", "brownian", "--overwrite", "-o", "wrong_fit")
+    assert [run(*wrong, *option).exit_code for option in ((), ("--strict",))] == [0, 4]
+    written = json.loads(Path("wrong_fit/summary.json").read_text())
+    assert (written["model_status"], written["usable"]) == ("misfit", False)
+    right = (*FIT, "--strict", "-o", "right_fit")
+    assert run(*right).exit_code == 0
+    written = json.loads(Path("right_fit/summary.json").read_text())
+    assert (written["model_status"], written["usable"]) == ("describes", True)
+
+
 def test_a_fit_at_its_limit_of_passes_exits_with_3_and_can_be_resumed(here, no_pictures):
     assert run(*FIT, "--max-passes", "1").exit_code == 3
     assert load_result("A_fit").outcome.name == "MAX_PASSES"

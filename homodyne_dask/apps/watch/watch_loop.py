@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distributed import Client
 
@@ -23,7 +24,7 @@ from homodyne_dask.cli import exit_status, worker_options
 from homodyne_dask.cli.commands.ingest import MIN_BYTES_FOR_WORKERS, FileOptions
 from homodyne_dask.cli.exit_status import BAD_INPUT, NOT_CONVERGED, error_sentence
 from homodyne_dask.cli.fit_config import FitConfig
-from homodyne_dask.cli.printing import echo
+from homodyne_dask.cli.printing import echo, echo_json
 from homodyne_dask.cli.run_fits import fit_jobs
 from homodyne_dask.fitting.series.many_fits import StartedFit, find_previous, start_fits
 from homodyne_dask.machine.allocator_and_threads import trim_memory
@@ -108,7 +109,14 @@ class InWork(NamedTuple):
 
 
 def say(text: str) -> None:
-    echo(errors.in_line(text), err=True)
+    """Print a line with its time, as of a log file."""
+    echo(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z} {errors.in_line(text)}", err=True)
+
+
+def _numbers_of(result: FitResult) -> dict[str, Any]:
+    keys = "outcome", "model_status", "usable", "redchi", "parameters", "derived", "findings"
+    values = result.to_dict()
+    return {key: values[key] for key in keys}
 
 
 @dataclass
@@ -225,7 +233,8 @@ class FolderWatch:
             if result is None:
                 raise error or AssertionError
             self.state.write(self.state.ended | {name: EndedFile(stamp)})
-            say(row_line(self._show(name, stamp, result)))
+            row = self._show(name, stamp, result)
+            self._tell(row_line(row), file=name, folder=str(row.folder), **_numbers_of(result))
             self.statuses[name] = 0 if result.converged else NOT_CONVERGED
             self._resolved(name)
             self._resolved(ALL)
@@ -246,9 +255,15 @@ class FolderWatch:
                 self._postpone(name, e)
             else:
                 self.state.write(self.state.ended | {name: EndedFile(stamp, problem)})
-                say(f"{name}: {problem}")
+                self._tell(f"{name}: {problem}", file=name, problem=problem)
                 self.statuses[name] = BAD_INPUT
                 self._resolved(name)
+
+    def _tell(self, sentence: str, **values: Any) -> None:
+        """Print what has become of a file, with --json as an object."""
+        say(sentence)
+        if self.options.as_json:
+            echo_json(values, indent=None)
 
     def _show(self, name: str, stamp: Stamp, result: FitResult | None, problem: str = "") -> FitRow:
         folder = None if result is None else self.state.places(name)[1]

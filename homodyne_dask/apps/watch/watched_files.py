@@ -63,3 +63,5 @@ class WatchedFolder(Options):
     """Format of the figures of each fit, which are also drawn as PNG, or none; default: png."""
     nexus: bool = option(False, OUTPUT, use=COMMON)
     """Also write each result as a NeXus file, result.nx.h5."""
+    as_json: bool = option(False, OUTPUT, use=COMMON, names=("--json",))
+    """Print a JSON object in a line for each file that is fitted or refused; the rest goes to stderr."""

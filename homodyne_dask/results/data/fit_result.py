@@ -410,6 +410,18 @@ class FitValues(HandedOut):
         return not MISFIT.isdisjoint(self.findings.codes)
 
     @property
+    def model_status(self) -> str:
+        """'describes' or 'misfit' by the check of the model; 'not-checked' where too little is known."""
+        if self.misfit:
+            return "misfit"
+        return "not-checked" if self.diagnosis.check is None else "describes"
+
+    @property
+    def usable(self) -> bool:
+        """Whether the fit converged, and no finding of severity error speaks against its values."""
+        return self.converged and not self.findings.at_least(Severity.ERROR)
+
+    @property
     def verdict(self) -> str:
         """The outcome of the fit in words, with the findings of severity error."""
         errors = "; ".join(map(str, self.findings.at_least(Severity.ERROR)))

@@ -121,6 +121,8 @@ def _summary_of(result: fit_result.FitValues) -> dict[str, Any]:
             **{key: result.config[key] for key in ("model", "convention", "scaling")},
             "outcome": result.outcome,
             "outcome_sentence": result.verdict,
+            "model_status": result.model_status,
+            "usable": result.usable,
             "model_check": values.pop("check"),
             "parameters": fit_result.plain_rows(result.parameters, "param"),
             "derived": derived_quantities(result),

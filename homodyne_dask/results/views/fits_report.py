@@ -24,7 +24,7 @@ from homodyne_dask.results.data import numbers_and_intervals as numbers
 from homodyne_dask.results.data import series as series_data
 from homodyne_dask.results.data.comparison import ComparisonValues
 from homodyne_dask.results.data.derived_quantities import shown_names
-from homodyne_dask.results.data.findings import CATALOGUE, OF_MISFIT
+from homodyne_dask.results.data.findings import CATALOGUE, OF_MISFIT, Severity
 from homodyne_dask.text import counted, in_brackets, joined_with_and, some_of, with_unit
 
 SURE, DOUBTFUL = 0.01, 0.05
@@ -124,7 +124,9 @@ def _findings_of(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
     for code, names in fits.items():
         entry = CATALOGUE[code]
         words = f"{entry.meaning}; {entry.remedy} ({code})"
-        sentences.append((entry.severity.value, names, words))
+        # a command that lists such fits has done what it was told: none of this is its error
+        level = "not usable" if entry.severity is Severity.ERROR else entry.severity.value
+        sentences.append((level, names, words))
     return [
         (level, f"{some_of(names, MOST_NAMED, 'others')}: {words}")
         for level, names, words in sentences

@@ -1,7 +1,9 @@
 """homodyne-dask watch: ingest and fit of what is in a folder, with the options of a file."""
 
+import json
 import os
 import shutil
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -132,6 +134,20 @@ def test_a_damaged_store_is_ingested_again_when_its_file_is_touched(watched):
     assert "its checksum is wrong" in rows()[0]["message"]
     Path("in/A0001_results.hdf").touch()
     assert run(*WATCH).exit_code == 0
+
+
+@pytest.mark.long
+def test_a_program_reads_a_line_for_each_file(watched):
+    result = run(*WATCH, "--json")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    by_file = {line["file"]: line for line in lines}
+    assert by_file["A0001_results.hdf"]["usable"]
+    assert by_file["A0001_results.hdf"]["parameters"]["D0"]["unit"] == "Å²/s"
+    assert "cannot be opened as HDF5" in by_file["A0002_results.hdf"]["problem"]
+    times = [
+        datetime.fromisoformat(" ".join(said.split(" ")[:2])) for said in result.stderr.splitlines()
+    ]
+    assert all(abs((datetime.now().astimezone() - time).total_seconds()) < 600 for time in times)
 
 
 MISTAKES = [
