@@ -19,6 +19,7 @@ from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.files import json_files as formats
 from homodyne_dask.results.files.json_files import Format, dataset_of
 from homodyne_dask.results.views.fits_report import report_of_comparison, report_of_series
+from homodyne_dask.results.views.paper_table import as_latex, as_markdown, paper_table
 from homodyne_dask.results.views.report_content import report_of
 from homodyne_dask.store.files import path_of, replace_file
 
@@ -46,6 +47,18 @@ class Saved(Reportable):
         error the old one stays. Raises OptionError for a folder, a name in a store, and any other file.
         """
         formats.write_json(self.to_dict(), path)
+
+
+class Tabulated(Saved):
+    """A report whose values are a table for a paper, too."""
+
+    def to_latex(self) -> str:
+        """Return the values as a LaTeX tabular, 8810(380) for 8810 ± 380; a comment says what was fitted."""
+        return as_latex(paper_table(cast("FitValues | SeriesValues", self)))
+
+    def to_markdown(self) -> str:
+        """Return the same table in Markdown."""
+        return as_markdown(paper_table(cast("FitValues | SeriesValues", self)))
 
 
 def _figure(name: str, about: str) -> Callable[..., Any]:
@@ -87,7 +100,7 @@ class Plots:
     influence = _figure("influence", "Change of parameters, in errors, when one bin is excluded.")
 
 
-class FitResult(FitValues, Saved):
+class FitResult(FitValues, Tabulated):
     """Result of one fit; `print(result)` shows the report. All that it hands out is read-only.
 
     >>> hd.load_result("A0123_fit").summary().loc["alpha", ["value", "stderr"]].tolist()
@@ -183,7 +196,7 @@ class FitResult(FitValues, Saved):
         return dataset_of(self)
 
 
-class FitSeries(SeriesValues, Saved):
+class FitSeries(SeriesValues, Tabulated):
     """Series of fits over rings, angles, age windows or scans; `print(series)` shows the report."""
 
     _format = formats.SERIES

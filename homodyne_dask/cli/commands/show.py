@@ -17,6 +17,10 @@ from homodyne_dask.store.files import AnyPath
 @click.argument("folder", type=LOCAL_PATH)
 @AS_JSON
 @click.option("--all", "all_details", is_flag=True, help="Print all details, as in report.txt.")
+@click.option("--latex", "table", flag_value="latex", help="Print a table for a paper, 8810(380).")
+@click.option(
+    "--markdown", "table", flag_value="markdown", help="Print the same table in Markdown."
+)
 @click.option(
     "--ci", type=click.FloatRange(1, 100, max_open=True),
     help="Also print confidence intervals of this level in per cent, such as 95.",
@@ -31,6 +35,7 @@ def show(
     folder: Path,
     as_json: bool,
     all_details: bool,
+    table: str | None,
     ci: float | None,
     pictures: str | None,
     store: AnyPath | None,
@@ -45,6 +50,8 @@ def show(
     saved = hd.load_series(folder) if of_series else hd.load_result(folder)
     if as_json:
         echo_json(saved.to_dict())
+    elif table:
+        echo(saved.to_latex() if table == "latex" else saved.to_markdown())
     else:
         echo(saved.report(all_details))
     if ci is not None and not as_json:

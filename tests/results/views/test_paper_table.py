@@ -1,0 +1,57 @@
+"""Tables for a paper: values as 8810(380), in LaTeX and Markdown."""
+
+import pytest
+
+from homodyne_dask.results.data.fit_rows import fit_row
+from homodyne_dask.results.result_classes import FitSeries
+from homodyne_dask.results.views.paper_table import PaperTable, as_latex, as_markdown, concise
+from tests.results.made_results import flow_result
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("8810 ± 380", "8810(380)"),
+        ("-1.374 ± 0.074", "-1.374(74)"),
+        ("2.1 ± 1.1", "2.1(11)"),
+        ("12 ± 12", "12(12)"),
+        ("(9.2 ± 1.7)e-04", "9.2(17)e-04"),
+        ("(-1.3 ± 0.4)e+08", "-1.3(4)e+08"),
+        ("below 1760", "below 1760"),
+        ("3 ± 1 at bound", "3(1) at bound"),
+        ("-", "-"),
+    ],
+)
+def test_an_error_stands_in_the_last_digits_of_its_value(text, short):
+    assert concise(text) == short
+
+
+def test_a_row_of_a_fit_is_a_quantity():
+    result = flow_result()
+    latex = result.to_latex()
+    assert latex.startswith(f"% {result.config['model']} fitted to")
+    rows = [line for line in latex.splitlines() if line.endswith(r"\\")]
+    assert {row.count("&") for row in rows} == {2}
+    assert rows[1] == r"$D_{0}$ & $68600(1500)$ & \AA{}$^{2}$/s \\"
+    assert rows[4] == r"$\dot{\gamma}_{\mathrm{t0}}$ & $9.03(12)\times 10^{-4}$ & 1/s \\"
+    assert "| D0 | 68600(1500) | Å²/s |" in result.to_markdown().splitlines()
+
+
+def test_a_row_of_a_series_is_a_fit():
+    rows = [fit_row(f"{n}", None, flow_result(), "", {"q": 0.001 * n}) for n in (1, 2)]
+    series = FitSeries("q", (*rows, fit_row("3", None, None, "no data", {"q": 0.003})))
+    table = [line for line in series.to_markdown().splitlines() if line.startswith("|")]
+    assert table[0].startswith("| q [1/Å] | D0 [Å²/s] | alpha |")
+    assert table[2].startswith("| 0.001 | 68600(1500) | -1.3271(12) |")
+    assert table[4].startswith("| 0.003 | - | - |")
+    assert "3: failed" in series.to_latex().splitlines()[0]
+
+
+def test_names_and_words_of_files_cannot_break_a_table():
+    table = PaperTable(
+        "A\n\\input{x}", [("", ""), ("value", ""), ("unit", "")], [["a_b%|", "1(1)", "1/s"]]
+    )
+    assert as_latex(table).splitlines()[0] == r"% A \input{x}"
+    assert r"$a_{\mathrm{b\%|}}$" in as_latex(table)
+    row = as_markdown(table).splitlines()[2]
+    assert row.count("|") - row.count(r"\|") == 4
