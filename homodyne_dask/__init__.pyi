@@ -42,6 +42,7 @@ from homodyne_dask.results.result_classes import Comparison as Comparison
 from homodyne_dask.results.result_classes import FitResult as FitResult
 from homodyne_dask.results.result_classes import FitSeries as FitSeries
 from homodyne_dask.results.saved_results import compare as compare
+from homodyne_dask.results.saved_results import compare_results as compare_results
 from homodyne_dask.results.saved_results import load_comparison as load_comparison
 from homodyne_dask.results.saved_results import load_result as load_result
 from homodyne_dask.results.saved_results import load_series as load_series

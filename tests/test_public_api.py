@@ -119,7 +119,7 @@ def test_the_page_lists_every_public_name_and_every_command():
 
 
 SLOW = {
-    "compare", "compare_models", "connect", "curve_fit", "fit", "fit_each",
+    "compare", "compare_models", "compare_results", "connect", "curve_fit", "fit", "fit_each",
     "iterate", "load_comparison", "load_posterior", "local_cluster", "posterior",
 }  # fmt: skip
 """They compile kernels, or start workers. Those of `slurm_cluster` and `view` are shown and not run."""
@@ -201,6 +201,7 @@ CALLS: dict[str, tuple[Callable[..., Any] | None, dict[str, Any]]] = {
     "load_result": (None, {}),
     "load_series": (None, {}),
     "compare": (None, {}),
+    "compare_results": (None, {}),
     "load_comparison": (None, {}),
     "from_homodyne_yaml": (None, {}),
     "local_cluster": (None, {}),

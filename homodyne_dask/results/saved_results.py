@@ -130,6 +130,37 @@ def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
     return compare_fits(_named(results))
 
 
+def compare_results(results: Sequence[Fit] | Mapping[str, Fit]) -> FitSeries:
+    """Show finished fits of different data side by side, and test whether their parameters agree.
+
+    results: two or more, as in `compare`, of any models, whose parameters of the same name are compared, and
+        of any data: two-time data and a table of g2, or two temperatures.
+
+    Returns a series over 'scan': `agreement` has the mean, χ² and p of each quantity, and its report the
+    difference ± error of two fits, whose errors are taken as independent. Raises OptionError for fits of the
+    same bins and frames, whose errors are not: `compare` is for these.
+
+    >>> scan = hd.open_dataset("A0123_c2.zarr")
+    >>> fits = {f"{phi}°": hd.fit(scan.select(phi=phi), "brownian") for phi in (-80, 80)}
+    >>> hd.compare_results(fits).names[:2]
+    ['D0', 'alpha']
+    """
+    named, seen = _named(results), dict[tuple[Any, ...], str]()
+    for name, fit in named.items():
+        inputs = fit.provenance.inputs
+        data = inputs["store_sha256"], tuple(inputs["labels"]), tuple(inputs["frames"])
+        if (before := seen.setdefault(data, name)) != name:
+            raise OptionError(
+                f"{before} and {name} are fits of the same bins and frames of {inputs['store']}, so that "
+                f"their errors are not independent: compare models by hd.compare"
+            )
+    rows = [
+        fit_row(name, None, fit, "", {"scan": n, "age": fit.mean_age})
+        for n, (name, fit) in enumerate(named.items(), 1)
+    ]
+    return FitSeries("scan", tuple(without_chance(rows, len(rows))))
+
+
 def _named(results: Any) -> dict[str, FitResult]:
     form = "a list of results of hd.fit or of their folders, or a mapping of names to them"
     require_type("results", results, list | tuple | Mapping, form)

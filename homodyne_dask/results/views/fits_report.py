@@ -235,9 +235,20 @@ def _agreement(series: series_data.SeriesValues) -> list[Table | Sentences]:
     names = [name for name in shown_names(series.agreement) if name not in differ]
     # Bonferroni's bound; D_SE is D0 again, and no second test
     sure = SURE / max(len(shown_names(names, copies=False)), 1)
-    rows = [_TESTED, *(_tested(series, name, sure) for name in names)]
+    rows = [[*_tested(series, name, sure), *_difference(series, name)] for name in names]
+    rows.insert(0, [*_TESTED, *["difference"] * (len(series.entries) == 2)])
     table = Table("Agreement of the converged fits", rows, 3)
     return [table, _repeats(series), Sentences([*_on_agreement(series, names)])]
+
+
+def _difference(series: series_data.SeriesValues, name: str) -> list[str]:
+    """Return the second value of a quantity less the first, of a series of two fits alone."""
+    if len(series.entries) != 2:
+        return []
+    first, second = (entry.quantities[name] for entry in series.entries)
+    error = float(np.hypot(first.stderr, second.stderr))
+    text = numbers.value_and_error(second.value - first.value, error)
+    return [with_unit(text, series.unit(name))]
 
 
 def _repeats(series: series_data.SeriesValues) -> Table:

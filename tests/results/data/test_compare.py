@@ -11,6 +11,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, SourceError
 from homodyne_dask.results.data.findings import Findings, finding
+from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.result_classes import FitResult
 from tests.results.made_results import LEFT_OUT_CHISQR, changed, result_of_model
 from tests.run_command import done, run
@@ -208,3 +209,24 @@ def test_the_command_prints_table_and_verdict(tmp_path, monkeypatch):
         refused = run("compare", *words)
         assert refused.exit_code == 2
         assert len(refused.stderr.splitlines()) == 1
+
+
+def test_results_of_different_data_are_compared_with_their_difference():
+    here = result_of_model("brownian", BROWNIAN)
+    there = in_inputs(result_of_model("static", STATIC), store_sha256="of another scan")
+    series = hd.compare_results({"20 °C": here, "40 °C": there})
+    value, error, other, other_error = (
+        float(fit.parameters.sel(param="D0")[key])
+        for fit in (here, there)
+        for key in ("value", "stderr")
+    )
+    z = (other - value) / np.hypot(error, other_error)
+    assert series.agreement["D0"].chisqr == pytest.approx(z**2)
+    assert value_and_error(other - value, np.hypot(error, other_error)) in str(series)
+    assert all(name in str(series) for name in ("20 °C", "40 °C"))
+
+
+def test_results_of_the_same_data_are_not_taken_for_independent():
+    fits = [result_of_model("brownian", BROWNIAN), result_of_model("static", STATIC)]
+    with pytest.raises(HomodyneDaskError, match=r"compare models by hd\.compare"):
+        hd.compare_results(fits)
