@@ -31,7 +31,7 @@ demo-rings: install  ## the same for six rings, each fitted alone: D(q), and the
 	$(BIN)/homodyne-dask fit demo/R0001_c2.zarr --model brownian --over q --overwrite
 	@$(BIN)/python -m tests.examples.demo demo/R0001_fit_q demo/begun
 
-picture: demo  ## docs/demo.png, the picture of the README, from the demo
+picture: demo demo-rings  ## docs/demo.png, the picture of the README, from the demos
 	$(BIN)/python -m tests.examples.demo_picture
 
 test: install  ## the quick tests, two files at a time: minutes

@@ -1,28 +1,24 @@
-"""Draw docs/demo.png, the picture of the README, from the store that `make demo` leaves.
+"""Draw docs/demo.png, the picture of the README, from the fits that `make demo` and `make demo-rings` leave.
 
 python -m tests.examples.demo_picture
 """
 
-import io
 from pathlib import Path
 
-from PIL import Image
+from matplotlib.figure import Figure
 
 import homodyne_dask as hd
 
-STORE, PICTURE = Path("demo/A0001_c2.zarr"), Path("docs/demo.png")
-ANGLES = [0.0, -86.09]
-"""Degrees: along and across the flow."""
-COLOURS = 128
-"""Of the palette: noise does not compress, and a palette takes a third of the space."""
+FLOW, RINGS, PICTURE = Path("demo/A0001_fit"), Path("demo/R0001_fit_q"), Path("docs/demo.png")
 
 
 def main() -> None:
-    scan = hd.open_dataset(STORE).select(phi=[(angle - 1, angle + 1) for angle in ANGLES])
-    result = hd.fit(scan, hd.LAMINAR_FLOW)
-    drawn = io.BytesIO()
-    result.plot.maps(scan).savefig(drawn, dpi=150)
-    Image.open(drawn).convert("RGB").quantize(COLOURS).save(PICTURE, optimize=True)
+    picture = Figure(figsize=(7.0, 2.4), dpi=200)
+    rings, flow = picture.subplots(1, 2)
+    hd.load_series(RINGS).plot(rings, panel="Gamma")
+    hd.load_result(FLOW).plot.rates(ax=flow, panel="gamma_dot")
+    picture.tight_layout()
+    picture.savefig(PICTURE)
 
 
 if __name__ == "__main__":
