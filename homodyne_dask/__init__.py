@@ -63,7 +63,7 @@ _NAMES = {
     "solver.levenberg_marquardt": ("Outcome",),
     "store.scan": ("Scan", "open_dataset"),
 }
-_MODULES = {"events": "fitting.events", "guide": "apps.guide.user_guide"}
+_MODULES = {"events": "fitting.events", "guide": "apps.guide.user_guide", "readers": "readers"}
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted([*_HOMES, *_MODULES, "__version__"])  # pyright: ignore[reportUnsupportedDunderAll]
 

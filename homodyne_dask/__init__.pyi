@@ -1,5 +1,6 @@
 """The public names of the package, for type checkers; `__init__.py` loads each at first use."""
 
+from homodyne_dask import readers as readers
 from homodyne_dask.api import ingest as ingest
 from homodyne_dask.api import read_g2 as read_g2
 from homodyne_dask.apps.curve_fit.curve_fit import CurveFit as CurveFit

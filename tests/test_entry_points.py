@@ -6,11 +6,14 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+
+from tests.documents import blocks
 
 CODE = {
     "commands": """
@@ -243,3 +246,44 @@ def test_a_package_whose_entry_points_cannot_be_read_is_named(tmp_path, content)
     assert refused.returncode == 2  # pydantic reads those of all packages
     assert refused.stderr.startswith(f"error: {of}")
     assert refused.stderr.count("Error: ") == 1
+
+
+def test_the_package_of_the_guide_reads_and_fits_its_files(tmp_path):
+    page = Path(__file__).parents[1] / "docs/extending.md"
+    (code,) = [block for block in blocks("text", page) if "my_beamline.py" in block]
+    (project,) = [tomllib.loads(block) for block in blocks("toml", page) if "[project]" in block]
+    assert len(code.splitlines()) <= 45
+    about = tmp_path / "my_beamline-1.0.dist-info"
+    about.mkdir()
+    named = project["project"]
+    (about / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {named['name']}\nVersion: 1.0\nSummary: {named['description']}\n"
+    )
+    points = [
+        f"[{group}]\n{name} = {value}"
+        for group, entries in named["entry-points"].items()
+        for name, value in entries.items()
+    ]
+    (about / "entry_points.txt").write_text("\n".join(points))
+    (tmp_path / "my_beamline.py").write_text(code)
+    t = np.arange(40.0)
+    mean = (t + t[:, None]) / 2
+    f = np.exp(-2 * 0.01**2 * 100 * np.abs(t - t[:, None]) * (1 + 0.05 * mean))
+    noise = np.triu(np.random.default_rng(0).normal(0, 1e-3, (2, 40, 40)))
+    noise += np.swapaxes(np.triu(noise, 1), 1, 2)
+    with h5py.File(tmp_path / "A.h5", "w") as file:
+        file["c2"], file["q"], file["dt"] = 1 + 0.2 * f + noise, [0.1, 0.1], 1.0
+    ingested = command(tmp_path, tmp_path, "ingest", "A.h5")
+    assert ingested.returncode == 0, ingested.stderr
+    fitted = command(
+        tmp_path, tmp_path, "fit", "A_c2.zarr", "--model", "swelling", "--no-pictures", "--json"
+    )
+    assert fitted.returncode == 0, fitted.stderr
+    parameters = json.loads(fitted.stdout)["parameters"]
+    assert parameters["rate"]["optimum"] == pytest.approx(100, rel=0.05)
+    assert parameters["growth"]["optimum"] == pytest.approx(0.05, rel=0.1)
+    with h5py.File(tmp_path / "B.h5", "w") as file:
+        file["c2"], file["q"], file["dt"] = 1 + 0.2 * f + noise, [0.1], 1.0
+    refused = command(tmp_path, tmp_path, "ingest", "B.h5")
+    assert refused.returncode == 2
+    assert "has 2 matrices, but 1 values of q" in refused.stderr

@@ -66,6 +66,8 @@ MAX_SPLINE_START_CHISQR_RATIO = 10.0
 FROZEN_FRACTIONS = 0.1, 0.4, 0.7, 0.9
 MIN_SHARE = 1e-3
 """Of the mean of a rate, that splines start with: where a rate is 0, c2 does not show that it should rise."""
+LARGE_RATIO = 1e3
+"""Of positive bounds, from which a search is on a scale of logarithms, whatever that of the parameter."""
 POINTS_PER_PARAMETER = 100
 """Points of the scan for each parameter without an initial value; at most MAX_POINTS together."""
 MAX_POINTS = 1000
@@ -352,6 +354,8 @@ def latin_hypercube(search: Search) -> Float[np.ndarray, "point p"]:
                 f"{name} has neither an initial value nor finite bounds ({low:g} to {high:g}): give one "
                 f"or the other"
             )
+    # nearly all points between 0.001 and 1e9 on a linear scale would be above 1e6
+    search = replace(search, log=search.log | ((lower > 0) & (upper > LARGE_RATIO * lower)))
     number = min(MAX_POINTS, POINTS_PER_PARAMETER * int(searched.sum()))
     rng = np.random.default_rng(0)
     strata = np.array([rng.permutation(number) for _ in searched]).T

@@ -1,5 +1,6 @@
 """First values from the data alone end in the global optimum, also among outliers: that from the truth."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -199,3 +200,15 @@ def test_two_percent_of_gross_outliers_move_nothing_by_a_standard_error(truth, t
     moved = found.parameters["value"].values - wanted["value"].values
     assert (np.abs(moved / wanted["stderr_naive"].values)[free] < 1).all()
     assert "pairs 8 σ or more from neighbouring pairs" in str(found.provenance.inputs["notes"])
+
+
+def test_positive_bounds_over_many_decades_are_searched_on_a_scale_of_logarithms(tmp_path):
+    def decay(theta, t1, t2, bin):
+        return jnp.exp(-2 * bin.q**2 * theta[0] * (t2 - t1))
+
+    scan = store(measured([3000, 0, 0], 60, np.zeros(3), **QUIET), tmp_path)
+    of_user = hd.separable(decay, [hd.Parameter("rate", "Å²/s", bounds=(1e-3, 1e12))])
+    fitted = fit_here(scan, of_user)
+    assert fitted.converged
+    rate = fitted.parameters.sel(param="rate")
+    assert abs(float(rate["value"]) - 1500) < 5 * float(rate["stderr"])
