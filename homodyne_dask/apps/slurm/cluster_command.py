@@ -154,7 +154,7 @@ def _print_scheduler(file: Path) -> None:
 @click.command()
 @click.argument("config", metavar="FIT.yaml", type=LOCAL_PATH)
 @options_of(FitConfig, ["site", "jobs"])
-@click.option("--dry-run", is_flag=True, help="Print the job script and submit nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the scripts of all jobs and submit nothing.")
 @AS_JSON
 def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_json: bool) -> None:
     """Submit the fit of FIT.yaml as a batch job, which in turn submits the jobs of its workers.
@@ -175,7 +175,15 @@ def submit(config: Path, site: str | None, jobs: str | None, dry_run: bool, as_j
     words += ["--jobs", jobs] if jobs else []
     driver = batch.driver_script(values_given, words, working_folder())
     if dry_run:
-        echo(driver, nl=False)
+        workers = batch.script(values_given, longest_task_of(settings))
+        echo(f"{driver}\n# ---- the jobs of the workers, which that job submits\n{workers}")
+        for name, option in (("account", "--account"), ("queue", "--partition")):
+            if not values_given[name]:
+                echo(
+                    f"note: site {site} gives no {name} ({option}): add `{name}` to it in sites.yaml if your "
+                    f"cluster requires it (`homodyne-dask preflight --site template` prints all settings)",
+                    err=True,
+                )
         return
     values_given["log-directory"].mkdir(parents=True, exist_ok=True)
     batch.sbatch("--test-only", batch.script(values_given, longest_task_of(settings)))

@@ -123,6 +123,22 @@ def test_jobs_that_no_site_can_run_are_refused_before_a_fit_is_submitted(given, 
     assert re.search(r"jobs = \S+( 1\))? cannot be used: give", ended.output)
 
 
+def test_a_dry_run_shows_the_jobs_of_the_workers_and_what_a_site_must_add(tmp_path):
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "fit.yaml").write_text("data: a.zarr\nmodel: static\n")
+    words = ["submit", str(tmp_path / "fit.yaml"), "--site", "generic", "--dry-run"]
+    ended = CliRunner().invoke(main, words)
+    assert ended.exit_code == 0, ended.output
+    driver, workers = ended.stdout.split("# ---- the jobs of the workers, which that job submits")
+    assert "homodyne_dask.cli fit" in driver
+    assert "#SBATCH --time=12:00:00" in driver
+    for line in ("#SBATCH -t 01:00:00", "#SBATCH --cpus-per-task=8", "dask_worker"):
+        assert line in workers
+    notes = ended.stderr.splitlines()
+    assert ["account" in note for note in notes] == [True, False]
+    assert "gives no queue (--partition)" in notes[1]
+
+
 WALLTIMES = {
     "00:10:00": 600, "1-00:00:30": 86430, "90:00": 5400, "1-12:30": 131400, "2-00": 172800
 }  # fmt: skip
