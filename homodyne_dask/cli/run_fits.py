@@ -118,7 +118,7 @@ def fit_jobs(config: FitConfig) -> list[Job]:
 def _jobs_of_parts(config: FitConfig, options: dict[str, Any]) -> list[Job]:
     scans = [selected(config, store) for store in config.data]
     for scan in scans:  # an error is reported once, not for each part
-        prepare(scan, model_named(config.model), **options).require_gap()
+        prepare(scan, model_named(config.model), **options).require_given()
     over = "together" if config.together and len(scans) > 1 else config.over
     over = axis_of(config.over_scans or over or "").replace(" ", "_")
     of_one_store = len(config.data) == 1

@@ -166,7 +166,7 @@ def iterate(
     """
     record = FitRecord(time.perf_counter())
     request = prepare(data, model, **options)
-    request.require_gap()
+    request.require_given()
     path = checkpoint_path(checkpoint, resume)
     if request.options.weighting == SPECKLE_WEIGHTS:
         if resume:

@@ -9,6 +9,7 @@ from jaxtyping import Int
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend_interface import Problem
+from homodyne_dask.models.derived_models import FROZEN_FRACTION
 from homodyne_dask.models.parameters import Parameter, Search
 from homodyne_dask.request.option_types import gap_in_angstrom
 from homodyne_dask.request.options import FitOptions
@@ -80,9 +81,17 @@ class Request:
         note = {"name": device.name, "on": str(device.gpus or "CPU"), "why": device.why}
         return self.with_note("computed_on", note)
 
-    def require_gap(self) -> None:
-        """Raise OptionError where the model needs a gap that is not known; a plan does not need it."""
+    def require_given(self) -> None:
+        """Raise OptionError where a model lacks its gap, or a frozen part an offset; a plan needs neither."""
         self.problem.model.require_gap(self.problem.gap, "--gap '200 um'")
+        free = np.array(self.search.names)[self.search.free]
+        # c2 shows only what a frozen part and a free offset are together
+        if FROZEN_FRACTION in free and self.options.offset is None:
+            raise OptionError(
+                f"{self.problem.model.name} has a frozen part, which a free offset would take: give offset = "
+                f"'prior=1:0.001' where c2 without correlation is 1 (a standard deviation of 0.5 % of the "
+                f"contrast)"
+            )
 
 
 def gap_of(options: FitOptions, scan: Scan) -> float | None:

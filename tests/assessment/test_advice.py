@@ -161,7 +161,7 @@ def typed(folder, monkeypatch):
 
     def prepared(jobs, model, *_, **__):
         for job in jobs:
-            prepare(job.scan(), model, **job.options).require_gap()
+            prepare(job.scan(), model, **job.options).require_given()
         raise SystemExit(0)
 
     def request_of(words):

@@ -188,7 +188,7 @@ DECAYED = np.concatenate([RINGS[:6], 0.05 * 1.003 ** np.arange(6)])
     [
         (SECTORS, "brownian", {}, 2),
         (SECTORS, "power_law", {"loss": "huber"}, 2),
-        (SECTORS, "frozen + brownian", {}, 2),
+        (SECTORS, "frozen + brownian", {"offset": "prior=1:0.001"}, 2),
         (SECTORS, "brownian", {"weighting": "speckle"}, 2),
         (RINGS, "brownian", {}, 4),
         (DECAYED, "brownian", {}, 8),

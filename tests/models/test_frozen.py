@@ -51,6 +51,16 @@ def test_a_frozen_part_alone_is_refused(tmp_path):
             hd.fit(scan, model)
 
 
+def test_a_frozen_part_beside_a_free_offset_is_refused(tmp_path):
+    # a fit of F = 0.84 ended at F below 0.05 with half of the rate, and an offset of 1.14
+    scan = store(Photons((4e3, 0, 0), 30, frozen=0.8).scan(0), tmp_path)
+    with pytest.raises(OptionError, match=r"give offset = 'prior=1:0\.001'"):
+        hd.fit(scan, "frozen + brownian")
+    hd.plan(scan, "frozen + brownian")  # which takes no offset
+    for given in ({"offset": "prior=1:0.001"}, {"fixed": {"frozen_fraction": 0.8}}):
+        assert hd.fit(scan, "frozen + brownian", **given).passes
+
+
 @pytest.mark.parametrize(
     "fraction",
     [

@@ -206,7 +206,7 @@ def fit_each(
             scans, model, subsets, per_group, axis, client, callbacks, options
         )
     for scan in scans:
-        prepare(scan, model, **options).require_gap()
+        prepare(scan, model, **options).require_given()
     jobs = []
     for subsets_of_scan, scan in zip(subsets, scans, strict=True):
         jobs += jobs_of(subsets_of_scan, scan, options, Path())
@@ -272,7 +272,7 @@ def fit_subsets_together(
 
     stores = [prepare(scan, model, **options) for scan in scans]
     for store in stores:
-        store.require_gap()
+        store.require_given()
     all_subsets = [subset for of_store in subsets for subset in of_store]
     noun = WORDS.get(axis, "scans")
     together, results = fit_together(stores, all_subsets, tuple(per_group), client, callbacks, noun)
