@@ -45,10 +45,21 @@ _POWERS = {"stretched": "", "stretched_q": "q_exponent", "stretched_ageing": "mu
 
 
 def shown_names(names: Iterable[str], copies: bool = True) -> list[str]:
-    """Return the names that a report lists: not D where J is its double; copies: D_SE, half of D0, too."""
+    """Return the names that a report lists, one for a quantity; copies: D_SE, half of D0, too.
+
+    D is not among them: Gamma/q² is a coefficient of diffusion only where rates scale as q².
+    """
     names = list(names)
-    hidden = {"power_of_q", *["D"] * ("J" in names), *["D_SE"] * (not copies)}
-    return [n for n in names if n not in hidden and n.partition("_q")[0] != "Gamma"]
+    hidden = {"power_of_q", "D"}
+    if "D_SE" in names:
+        hidden |= {"J", *["D_SE"] * (not copies)}
+    if "J" in names:
+        hidden |= {"Gamma", "tau"}
+    elif "mu" in names:
+        hidden.add("rate")  # which is that at an age of 1 s
+    elif "rate" in names:
+        hidden.add("Gamma")
+    return [name for name in names if name not in hidden and not name.startswith("Gamma_q")]
 
 
 class Quantity(NamedTuple):
@@ -146,7 +157,8 @@ def derived_quantities(result: FitValues, age: float | None = None) -> dict[str,
     """Return what follows from the parameters, with errors by the delta method, or limits.
 
     J and gamma_dot at an age [s], by default the mean one; Gamma, the rate of decay of the field correlation,
-    of each ring (c2 - offset decays as exp(-2 Gamma lag), Berne and Pecora 1976); D = Gamma/q²; D_SE = D0/2
+    of each ring (c2 - offset decays as exp(-2 Gamma lag), Berne and Pecora 1976); of one ring also tau =
+    1/Gamma and D = Gamma/q²; D_SE = D0/2
     of Brownian motion: D_SE = k_B T / (6π η R) of a sphere of radius R in a fluid of viscosity η (Einstein
     1905); tied parameters; power_of_q, the power of q with which rates scale (score test).
     """
@@ -164,10 +176,11 @@ def derived_quantities(result: FitValues, age: float | None = None) -> dict[str,
     derived |= _tied(result)
     # these may be 0 or negative: an interval around 0 leaves them their value
     signed = {"power_of_q", *(result.config["tie"] or {})}
-    return {
+    quoted = {
         name: quantity._replace(misfit=result.misfit).quoted(name not in signed)
         for name, quantity in derived.items()
     }
+    return quoted | ({"tau": _inverse(quoted["Gamma"])} if "Gamma" in quoted else {})
 
 
 Named = Iterator[tuple[str, Quantity]]
@@ -215,6 +228,20 @@ def coefficients_of(result: FitValues) -> set[str]:
     return {f"{name}_{n + 1}" for name in free for n in range(free[name]["size"])}
 
 
+def _inverse(rate: Quantity) -> Quantity:
+    """Return the time that a rate stands for, with errors by the delta method, or its limits."""
+    with np.errstate(divide="ignore"):
+        slope = np.float64(rate.optimum) ** -2
+        errors = {
+            key: float(slope * getattr(rate, key)) for key in ("stderr", "stderr_naive", "error")
+        }
+        values = {key: float(1 / np.float64(getattr(rate, key))) for key in ("value", "optimum")}
+        ends = (float(1 / np.float64(end)) for end in (rate.upper_limit, rate.lower_limit))
+    return rate._replace(
+        **errors, **values, **dict(zip(LIMITS, ends, strict=True)), unit="s", formula="1 / Gamma"
+    )
+
+
 def _times(quantity: Quantity, factor: float, unit: str, formula: str) -> Quantity:
     names = ("value", "stderr", "stderr_naive", *LIMITS)
     multiplied = {name: factor * getattr(quantity, name) for name in names}
@@ -222,7 +249,7 @@ def _times(quantity: Quantity, factor: float, unit: str, formula: str) -> Quanti
 
 
 def _decay_rates(result: FitValues, rates: dict[str, Quantity], age: float) -> Named:
-    q, model = result.scaling["q"].values, result.config["model"]
+    q, model = result.scaling["q"].values, result.config["model"].removeprefix("frozen + ")
     rings = rings_of(q).tolist() if np.isfinite(q).all() else []
     names = ["Gamma"] if len(rings) == 1 else [f"Gamma_q{ring:.6g}" for ring in rings]
     named_rings = list(zip(names, rings, strict=True))

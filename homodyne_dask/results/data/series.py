@@ -343,7 +343,11 @@ class SeriesValues(HandedOut):
         joint = self.global_fit
         if joint is None:
             # Gamma is J or the rate again, times a known factor
-            tests = {name: self._test(name) for name in self.names if "Gamma" not in name}
+            tests = {
+                name: self._test(name)
+                for name in self.names
+                if "Gamma" not in name and name != "tau"
+            }
         elif joint.per_scan:
             tests = {name: self._test(name) for name in joint.per_scan}
         else:

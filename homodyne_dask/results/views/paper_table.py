@@ -39,7 +39,9 @@ def paper_table(values: FitValues | SeriesValues) -> PaperTable:
 def _of_fit(result: FitValues) -> PaperTable:
     derived, hidden = derived_quantities(result), coefficients_of(result)
     quantities = {name: q for name, q in fitted_quantities(result).items() if name not in hidden}
-    quantities |= {name: derived[name] for name in shown_names(derived)}
+    values = {quantity.optimum for quantity in quantities.values()}
+    further = [name for name in shown_names(derived) if derived[name].optimum not in values]
+    quantities |= {name: derived[name] for name in further}
     fixed = result.parameters["param"].values[result.parameters["fixed"].values]
     rows = [[n, concise(f"{q}{' fixed' * (n in fixed)}"), q.unit] for n, q in quantities.items()]
     about = f"{result.config['model']} fitted to {result.provenance.inputs['store']}"

@@ -179,7 +179,7 @@ def derived_sentences(result: FitValues) -> list[str]:
         for name in shown_names(derived)
         for quantity in [derived[name]]
         if quantity.limit or isfinite(quantity.stderr if name in RATES else quantity.value)
-        if name not in RATES or quantity.optimum not in values
+        if name not in (*RATES, "Gamma") or quantity.optimum not in values
     ]
 
 

@@ -30,6 +30,7 @@ MAX_LETTERS = 40
 LETTER = 0.075
 """Inches of a letter of their names."""
 _AXES = {"q": "q [Å⁻¹]", "phi": "φ [°]", "angle": "φ [°]", "age": "age [s]"}
+_AXES |= {"scan": "scan", "label": "label"}
 _TITLES = {"J": "J at the mean age", "gamma_dot": "γ̇ at the mean age"}
 
 
@@ -74,7 +75,9 @@ def page_of_series(series: SeriesValues) -> draw.Page:
             _draw_power_of_q(axes, series, name, places, _columns(entries, name)[0])
         else:
             _draw_means(axes, series, name)
-            if (places == np.round(places)).all():  # there is no scan 1.5
+            if series.over == "age":
+                draw.log_scale_if_wide(axes, "x", places)
+            elif (places == np.round(places)).all():  # there is no scan 1.5
                 steps = {"integer": True, "steps": [1, 2, 5, 10]}
                 axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, **steps))
 
@@ -96,7 +99,10 @@ def _windows(entries: Sequence[FitRow], ages: np.ndarray) -> np.ndarray | None:
 
 def _draw_means(axes: Axes, series: SeriesValues, name: str) -> None:
     look: dict[str, Any] = {"color": COLOURS[4]}
-    if (test := consistent(series, name, DOUBTFUL)) is not None:
+    test = consistent(series, name, DOUBTFUL)
+    quantities = [entry.quantities[name] for entry in series.entries if name in entry.quantities]
+    shown = sum(bool(np.isfinite(quantity.value)) for quantity in quantities)
+    if test is not None and shown > 1:  # not a mean of values of which limits are shown alone
         axes.axhline(test.mean, ls="--", zorder=0, label="weighted mean of consistent fits", **look)
     look |= {"fmt": "D", "ms": 7, "label": "weighted mean of repeats that agree"}
     for repeats in series.repeats.values():
