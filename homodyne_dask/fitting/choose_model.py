@@ -3,7 +3,7 @@
 Each model is fitted, and the fits are compared (`results.data.comparison`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,12 +48,13 @@ def compare_models(
 
     models: models or their names; by default brownian, power_law, static, stretched (for three or more
         rings stretched_q) and, if the store or `gap` gives the distance between the plates and there are
-        three or more angles, laminar_flow. If none describes the data, also the sum of two of stretched
-        (for rings of brownian), vibration, for three or more angles beating and two_component, and static
-        and laminar_flow with rates without a formula (static_free, laminar_flow_free). If options name
-        parameters or rates, neither stretched nor these. Of a table of g2: brownian, cumulant_q and
-        stretched_q. If free offsets are above 1 (finding `offset-far-from-1`), all of the first, and
-        all but stretched with a frozen part, with a prior of the offset: 1 ± 0.5 % of the contrast.
+        three or more angles, laminar_flow. If none but stretched describes the data, also the sum of two of
+        stretched (for rings of brownian), vibration, for three or more angles beating and two_component,
+        and static and laminar_flow with rates without a formula (static_free, laminar_flow_free). If
+        options name parameters or rates, neither stretched nor these. Of a table of g2: brownian,
+        cumulant_q and stretched_q. If free offsets are above 1 (finding `offset-far-from-1`), all of the
+        first, and all but stretched with a frozen part, with a prior of the offset: 1 ± 0.5 % of the
+        contrast.
     client, callbacks: as in `fit`.
     {options}
 
@@ -86,15 +87,16 @@ def _fits(scan: Scan, models: Sequence[Model], options: dict[str, Any]) -> dict[
 def _with_further_models(
     scan: Scan, usual: list[Model], results: dict[str, FitResult], options: dict[str, Any]
 ) -> dict[str, FitResult]:
-    """Return fits of other models, too, where none of the usual ones describes the data."""
+    """Return fits of other models, too, where none of the usual ones but stretched describes the data."""
     if prior := _prior_of_plateau(results, options):
         with_plateau = [
             *usual,
             *(FROZEN + model for model in usual if model is not _stretched(scan)),
         ]
         near_1 = _fits(scan, with_plateau, options | prior)
-        results = near_1 if _describe(near_1) else results
-    if _describe(results):
+        if _describe(near_1.values()):
+            return near_1
+    if _describe(fitted for name, fitted in results.items() if name != _stretched(scan).name):
         return results
     return results | _fits(scan, _further_models(scan, options), options)
 
@@ -116,8 +118,8 @@ def _usual_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     return [BROWNIAN, POWER_LAW, STATIC, *stretched, *[LAMINAR_FLOW] * _flows(scan, options)]
 
 
-def _describe(results: dict[str, FitResult]) -> bool:
-    return any(fitted.converged and not fitted.misfit for fitted in results.values())
+def _describe(results: Iterable[FitResult]) -> bool:
+    return any(fitted.converged and not fitted.misfit for fitted in results)
 
 
 def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) -> dict[str, Any]:
