@@ -207,6 +207,12 @@ class _Scored(NamedTuple):
         return self.size, float(np.nan_to_num(self.chisqr.sum(), nan=np.inf)), self.name
 
     @property
+    def names(self) -> frozenset[str]:
+        """Of its free parameters."""
+        table = self.fit.parameters
+        return frozenset(table["param"].values[~table["fixed"].values].tolist())
+
+    @property
     def freedom(self) -> float:
         """Of the noise, by the parameter that has the least."""
         return float(np.nanmin([_MANY, *self.fit.parameters["dof"].values]))
@@ -311,12 +317,15 @@ def _enough(
 ) -> Float[np.ndarray, " fit"]:
     """Return by how many standard errors √2 λ CLIC may be above the lowest in `LEVEL_OF_CHOICE` of cases.
 
-    χ² falls by λ t², CLIC by λ (t² - 2); the level is shared by all richer fits, and frequencies, that might
-    be the best (Bonferroni).
+    χ² falls by λ t², CLIC by λ (t² - 2). The level is shared by all richer fits, and frequencies, that might
+    be the best (Bonferroni). A fit that holds another of these, by the names of its parameters, hardly adds a
+    chance: t² of several parameters is taken for that of one.
     """
     size, searched = np.array([(scored.size, scored.searched) for scored in scored_fits]).T
     richer = eligible & (size > size[:, None])
-    tests = np.maximum(richer @ searched, 1.0)
+    names = [scored.names for scored in scored_fits]
+    held = np.array([[less < all_names for all_names in names] for less in names])
+    tests = np.maximum((richer * (searched - (richer @ held > 0))).sum(1), 1.0)
     t = stdtrit(scored_fits[lowest].freedom, 1 - 0.5 * LEVEL_OF_CHOICE / tests)
     return (t**2 - 2) / np.sqrt(2)
 
