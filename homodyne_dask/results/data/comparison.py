@@ -318,14 +318,19 @@ def _enough(
     """Return by how many standard errors √2 λ CLIC may be above the lowest in `LEVEL_OF_CHOICE` of cases.
 
     χ² falls by λ t², CLIC by λ (t² - 2). The level is shared by all richer fits, and frequencies, that might
-    be the best (Bonferroni). A fit that holds another of these, by the names of its parameters, hardly adds a
-    chance: t² of several parameters is taken for that of one.
+    be the best (Bonferroni). Of a fit that holds another of these, by the names of its parameters, the share
+    of the other in what it adds to the penalty is no further chance.
     """
-    size, searched = np.array([(scored.size, scored.searched) for scored in scored_fits]).T
+    columns = [(scored.size, scored.searched, scored.penalty) for scored in scored_fits]
+    size, searched, penalty = np.array(columns).T
     richer = eligible & (size > size[:, None])
+    added = np.where(richer, np.maximum(penalty - penalty[:, None], np.finfo(float).tiny), np.inf)
     names = [scored.names for scored in scored_fits]
     held = np.array([[less < all_names for all_names in names] for less in names])
-    tests = np.maximum((richer * (searched - (richer @ held > 0))).sum(1), 1.0)
+    # by the simpler fit, one richer than it, and another that holds this one
+    both = held & richer[:, :, None] & richer[:, None]
+    share = np.where(both, added[:, :, None], 0.0) / added[:, None]
+    tests = np.maximum((richer * (searched - share.max(1).clip(0, 1))).sum(1), 1.0)
     t = stdtrit(scored_fits[lowest].freedom, 1 - 0.5 * LEVEL_OF_CHOICE / tests)
     return (t**2 - 2) / np.sqrt(2)
 
