@@ -207,12 +207,6 @@ class _Scored(NamedTuple):
         return self.size, float(np.nan_to_num(self.chisqr.sum(), nan=np.inf)), self.name
 
     @property
-    def names(self) -> frozenset[str]:
-        """Of its free parameters."""
-        table = self.fit.parameters
-        return frozenset(table["param"].values[~table["fixed"].values].tolist())
-
-    @property
     def freedom(self) -> float:
         """Of the noise, by the parameter that has the least."""
         return float(np.nanmin([_MANY, *self.fit.parameters["dof"].values]))
@@ -317,20 +311,12 @@ def _enough(
 ) -> Float[np.ndarray, " fit"]:
     """Return by how many standard errors √2 λ CLIC may be above the lowest in `LEVEL_OF_CHOICE` of cases.
 
-    χ² falls by λ t², CLIC by λ (t² - 2). The level is shared by all richer fits, and frequencies, that might
-    be the best (Bonferroni). Of a fit that holds another of these, by the names of its parameters, the share
-    of the other in what it adds to the penalty is no further chance.
+    χ² falls by λ t², CLIC by λ (t² - 2); the level is shared by all richer fits, and frequencies, that might
+    be the best (Bonferroni).
     """
-    columns = [(scored.size, scored.searched, scored.penalty) for scored in scored_fits]
-    size, searched, penalty = np.array(columns).T
+    size, searched = np.array([(scored.size, scored.searched) for scored in scored_fits]).T
     richer = eligible & (size > size[:, None])
-    added = np.where(richer, np.maximum(penalty - penalty[:, None], np.finfo(float).tiny), np.inf)
-    names = [scored.names for scored in scored_fits]
-    held = np.array([[less < all_names for all_names in names] for less in names])
-    # by the simpler fit, one richer than it, and another that holds this one
-    both = held & richer[:, :, None] & richer[:, None]
-    share = np.where(both, added[:, :, None], 0.0) / added[:, None]
-    tests = np.maximum((richer * (searched - share.max(1).clip(0, 1))).sum(1), 1.0)
+    tests = np.maximum(richer @ searched, 1.0)
     t = stdtrit(scored_fits[lowest].freedom, 1 - 0.5 * LEVEL_OF_CHOICE / tests)
     return (t**2 - 2) / np.sqrt(2)
 
