@@ -155,8 +155,7 @@ def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
 
 
 MIN_INDEPENDENT_BINS = 3
-"""Fewest independent bins from whose scores a standard error can be estimated; from `MIN_CLUSTERS` on it is
-one that decides."""
+"""Fewest independent bins whose scatter decides where noise theory gives no errors; else `MIN_CLUSTERS`."""
 LEVEL_OF_CHOICE = 0.05
 """Of choosing by CLIC another fit than the simplest that holds the truth."""
 _NO_SCORE = {
@@ -229,7 +228,7 @@ def _scored(name: str, fit: FitValues, bins: int, by_left_out: bool) -> _Scored:
 
 
 def _by_left_out(fits: Iterable[FitValues], bins: int) -> bool:
-    """Return whether bins left out decide: enough of them, or some where noise theory has no errors."""
+    """Return whether bins left out decide: many, or some where noise gives no errors of adequate fits."""
     alternatives = [fit for fit in fits if fit.diagnosis.left_out is not None and not fit.misfit]
     by_noise = [fit.errors.covariance is not None for fit in alternatives]
     return bins >= (MIN_CLUSTERS if by_noise and all(by_noise) else MIN_INDEPENDENT_BINS)
