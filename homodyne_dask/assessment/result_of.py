@@ -195,6 +195,7 @@ def _diagnosis(
         if (out := assessment.left_out) is not None:
             of_clusters = {key: getattr(out, key) for key in ("ndata", "chisqr", "left_out_chisqr")}
             columns = {"cluster": of_clusters, "": {"penalty": out.penalty, "linear": out.linear}}
+            columns[""]["searched"] = _frequencies(request)
             left_out = table_of(columns, label=("cluster", scan.label[out.first]))
     return Diagnosis(
         findings=assessment.findings,
@@ -207,6 +208,12 @@ def _diagnosis(
         smoothing=_smoothing(request, state, assessment),
         minima=minima,
     )
+
+
+def _frequencies(request: Request) -> int:
+    """Return how many independent frequencies, up to that of Nyquist, a search had to choose from."""
+    beat, (first, stop) = request.problem.model.beat, request.scan.frames
+    return 1 if beat is None else max((stop - first) // 2, 1)
 
 
 def _smoothing(request: Request, state: lm.State, assessment: Assessment) -> Dataset | None:

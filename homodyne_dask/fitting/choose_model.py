@@ -3,7 +3,7 @@
 Each model is fitted, and the fits are compared (`results.data.comparison`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,19 +46,20 @@ def compare_models(
 ) -> Comparison:
     """Fit several models and compare them as `compare` does: the simplest adequate one is chosen.
 
-    models: models or their names; by default brownian, power_law, static and, if
-        the store or `gap` gives the distance between the plates and there are three or more angles,
-        laminar_flow. If none describes the data, also stretched (for three or more rings stretched_q), the
-        sum of two of stretched (of brownian), vibration, for three or more angles beating and
-        two_component, and static and laminar_flow with rates without a formula (static_free,
-        laminar_flow_free), unless options name parameters or rates. Of a table of g2: brownian, cumulant_q
-        and stretched_q. If free offsets are above 1 (finding `offset-far-from-1`), all of the first, with
-        and without a frozen part, and stretched, with a prior of the offset: 1 ± 0.5 % of the contrast.
+    models: models or their names; by default brownian, power_law, static, stretched (for three or more
+        rings stretched_q) and, if the store or `gap` gives the distance between the plates and there are
+        three or more angles, laminar_flow. If none but stretched describes the data, also the sum of two of
+        stretched (for rings of brownian), vibration, for three or more angles beating and two_component,
+        and static and laminar_flow with rates without a formula (static_free, laminar_flow_free). If
+        options name parameters or rates, neither stretched nor these. Of a table of g2: brownian,
+        cumulant_q and stretched_q. If free offsets are above 1 (finding `offset-far-from-1`), all of the
+        first, and all but stretched with a frozen part, with a prior of the offset: 1 ± 0.5 % of the
+        contrast.
     client, callbacks: as in `fit`.
     {options}
 
-    Fewer than 3 independent bins are compared by CLIC. Raises OptionError for a loss other than linear, and
-    OptionError if no fit converged.
+    Fewer than 8 independent bins are compared by CLIC where their noise is known. Raises OptionError for a
+    loss other than linear, and if no fit converged.
 
     >>> hd.compare_models("A0123_c2.zarr", ["brownian", "power_law"]).chosen
     'power_law'
@@ -86,13 +87,16 @@ def _fits(scan: Scan, models: Sequence[Model], options: dict[str, Any]) -> dict[
 def _with_further_models(
     scan: Scan, usual: list[Model], results: dict[str, FitResult], options: dict[str, Any]
 ) -> dict[str, FitResult]:
-    """Return fits of other models, too, where none of the usual ones describes the data."""
+    """Return fits of other models, too, where none of the usual ones but stretched describes the data."""
     if prior := _prior_of_plateau(results, options):
-        stretched = [] if scan.is_table else [_stretched(scan)]
-        with_plateau = [*usual, *stretched, *(FROZEN + model for model in usual)]
+        with_plateau = [
+            *usual,
+            *(FROZEN + model for model in usual if model is not _stretched(scan)),
+        ]
         near_1 = _fits(scan, with_plateau, options | prior)
-        results = near_1 if _describe(near_1) else results
-    if _describe(results):
+        if _describe(near_1.values()):
+            return near_1
+    if _describe(fitted for name, fitted in results.items() if name != _stretched(scan).name):
         return results
     return results | _fits(scan, _further_models(scan, options), options)
 
@@ -110,11 +114,12 @@ def _check_options(options: dict[str, Any]) -> None:
 def _usual_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     if scan.is_table:
         return [BROWNIAN, CUMULANT_Q, STRETCHED_Q]
-    return [BROWNIAN, POWER_LAW, STATIC, *[LAMINAR_FLOW] * _flows(scan, options)]
+    stretched = [] if _names_parameters(options) else [_stretched(scan)]
+    return [BROWNIAN, POWER_LAW, STATIC, *stretched, *[LAMINAR_FLOW] * _flows(scan, options)]
 
 
-def _describe(results: dict[str, FitResult]) -> bool:
-    return any(fitted.converged and not fitted.misfit for fitted in results.values())
+def _describe(results: Iterable[FitResult]) -> bool:
+    return any(fitted.converged and not fitted.misfit for fitted in results)
 
 
 def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) -> dict[str, Any]:
@@ -146,14 +151,16 @@ def _flows(scan: Scan, options: dict[str, Any]) -> bool:
     return gap and _has_angles(scan)
 
 
-def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
+def _names_parameters(options: dict[str, Any]) -> bool:
     named = ("initial", "fixed", "bounds", "prior", "profile", "rates")
-    if scan.is_table or any(options.get(name) for name in named):
+    return any(options.get(name) for name in named)
+
+
+def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
+    if scan.is_table or _names_parameters(options):
         return []
-    stretched = _stretched(scan)
     return [
-        stretched,
-        BROWNIAN + BROWNIAN if stretched is STRETCHED_Q else STRETCHED + STRETCHED,
+        BROWNIAN + BROWNIAN if _stretched(scan) is STRETCHED_Q else STRETCHED + STRETCHED,
         VIBRATION,
         *[BEATING, TWO_COMPONENT] * _has_angles(scan),
         STATIC_FREE,

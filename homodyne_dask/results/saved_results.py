@@ -119,9 +119,9 @@ def compare(results: Sequence[Fit] | Mapping[str, Fit]) -> Comparison:
         otherwise they are named after their models or, if models are equal, after their folders.
 
     The score of a fit measures how well it predicts independent bins that were left out, or, with fewer than
-    3 independent bins, is -CLIC/2 (see `Comparison`); the comparison says which. Raises OptionError for fits
-    that differ in data, weights or treatment of contrast and offset, or have a robust loss, and if none
-    converged; SourceError for a folder without a result.
+    8 independent bins of known noise, is -CLIC/2 (see `Comparison`); the comparison says which. Raises
+    OptionError for fits that differ in data, weights or treatment of contrast and offset, or have a robust
+    loss, and if none converged; SourceError for a folder without a result.
 
     >>> fits = [hd.fit("A0123_c2.zarr", name) for name in ("brownian", "power_law")]
     >>> hd.compare(fits).chosen

@@ -107,6 +107,6 @@ def test_a_frozen_part_is_chosen_where_there_is_one(tmp_path, fraction):
     found = hd.compare_models(scan)
     assert found.chosen == ("frozen + brownian" if fraction else "brownian")
     assert ("frozen" in found.sentence) == bool(fraction)
-    assert (len(found.fits) > 3) == bool(fraction)
+    assert (len(found.fits) > 4) == bool(fraction)
     D0 = found.results[found.chosen].params["D0"]
     assert abs(D0.value - 4e3) < 3 * D0.stderr

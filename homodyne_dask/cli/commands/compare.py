@@ -14,7 +14,7 @@ from homodyne_dask.cli.printing import AS_JSON, echo_found
 @AS_JSON
 def compare(fits: tuple[Path, ...], as_json: bool) -> None:
     """Compare fits of several models to the same data, in the folders FIT, by how well each predicts an angle
-    left out of the fit, or for fewer than three independent bins by an information criterion.
+    left out of the fit, or for fewer than eight independent bins by an information criterion.
 
     No data are read. `homodyne-dask explain comparing` explains the columns.
     """

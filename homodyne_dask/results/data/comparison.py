@@ -5,25 +5,30 @@ that the data do not need scores worse (leave-one-out cross-validation, Stone 19
 the data, if any does, the simplest is chosen whose score is not worse than the best by more than the standard
 error of that difference over the bins (Breiman et al. 1984).
 
-One or two independent bins cannot predict each other. Their score is -CLIC/2 with the variance that speckle
-noise theory gives parameters: χ² of parameters that the data do not need falls by λ z², z standard normal,
-where λ is their part of the penalty."""
+One or two independent bins cannot predict each other, and the scatter of fewer than eight says little. Where
+speckle noise theory gives the variance of parameters, their score is -CLIC/2: χ² of parameters that the data
+do not need falls by λ t², t of Student, where λ is their part of the penalty. That is a test of each fit
+against each richer one, at a level that the richer ones share."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray
 from jaxtyping import Float
+from scipy.special import stdtrit
 
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.read_only import HandedOut
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.results.data.numbers_and_intervals import value_and_error
+from homodyne_dask.solver.cluster_robust import MIN_CLUSTERS
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.text import joined_with_and
 
+_MANY = 1e9
+"""Degrees of freedom of noise that is known."""
 ROUNDING = 1e-11
 """Relative difference of χ², as of models of which one holds the other, up to which they are equal."""
 NO_EVIDENCE = 0.02
@@ -49,7 +54,7 @@ class ComparedFit(NamedTuple):
     """Whether a check could say that the model does not describe the data, a `misfit`."""
     score: float
     """Σ -χ²/(2s²) of the independent bins, each at the parameters that the others determine, the log
-    predictive density up to a common constant; of fewer than 3 independent bins -clic/2."""
+    predictive density up to a common constant; by CLIC -clic/2."""
     worse_by: float
     """The best score less this one; its `stderr` from the scatter over bins, or from penalties."""
     stderr: float
@@ -78,13 +83,10 @@ class ComparisonValues(HandedOut):
     """Independent bins with pairs."""
     noise: float
     """s², in units of σ²: the lowest reduced χ² of the fits, common to all."""
+    by_left_out: bool
+    """Whether bins left out decide, or CLIC, where they are too few."""
     results: Mapping[str, FitValues] = field(default_factory=dict, compare=False)
     """None in a comparison that was read from a file."""
-
-    @property
-    def by_left_out(self) -> bool:
-        """Whether bins left out decide, or CLIC, where they are too few."""
-        return self.bins >= MIN_INDEPENDENT_BINS
 
     @property
     def chosen(self) -> str:
@@ -153,7 +155,9 @@ def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
 
 
 MIN_INDEPENDENT_BINS = 3
-"""Fewest independent bins from whose scores a standard error can be estimated."""
+"""Fewest independent bins whose scatter decides where noise theory gives no errors; else `MIN_CLUSTERS`."""
+LEVEL_OF_CHOICE = 0.05
+"""Of choosing by CLIC another fit than the simplest that holds the truth."""
 _NO_SCORE = {
     True: "single bins determine its parameters, or it has none",
     False: "the variance of its parameters is unknown, or it has none",
@@ -163,15 +167,20 @@ _NO_SCORE = {
 def _penalty(fit: FitValues) -> float:
     """Return tr(H⁻¹J) in units of χ² from the covariances of the fit; NaN where they are unknown.
 
-    Of a fit that does not describe the data, which has no covariance, and of one of few curves of a table,
-    the least: that of independent data.
+    A parameter at a bound was searched, too: without a variance it counts as the others do in the mean. Of a
+    fit that does not describe the data, which has no covariance, and of one of few curves of a table, the
+    least is returned: that of independent data.
     """
     wide, naive = fit.errors.covariance, fit.errors.covariance_naive
-    free = ~(fit.parameters["fixed"].values | fit.parameters["at_bound"].values)
-    if wide is None or naive is None or not np.isfinite(wide.values[free][:, free]).all():
+    free, inside = ~fit.parameters["fixed"].values, ~fit.parameters["at_bound"].values
+    if wide is None or naive is None or not np.isfinite(np.diag(wide)[free & inside]).all():
         no_covariance = fit.misfit or "points-correlated" in fit.findings.codes
         return float(free.sum() * fit.redchi) if no_covariance else np.nan
-    return float(np.trace(np.linalg.solve(naive.values[free][:, free], wide.values[free][:, free])))
+    known = free & np.isfinite(np.diag(wide)) & np.isfinite(np.diag(naive))
+    if not known.any():
+        return np.nan
+    inflation = np.linalg.solve(naive.values[known][:, known], wide.values[known][:, known])
+    return float(np.trace(inflation) * free.sum() / known.sum())
 
 
 class _Scored(NamedTuple):
@@ -184,6 +193,8 @@ class _Scored(NamedTuple):
     penalty: float
     chisqr: Float[np.ndarray, " cluster"]
     """χ² of each bin left out, or its share of CLIC; NaN if unknown."""
+    searched: float
+    """Independent frequencies that its search had to choose from."""
 
     @property
     def size(self) -> float:
@@ -195,19 +206,32 @@ class _Scored(NamedTuple):
         return self.size, float(np.nan_to_num(self.chisqr.sum(), nan=np.inf)), self.name
 
     @property
+    def freedom(self) -> float:
+        """Of the noise, by the parameter that has the least."""
+        return float(np.nanmin([_MANY, *self.fit.parameters["dof"].values]))
+
+    @property
     def checked(self) -> bool:
         return {"not-checked", "points-correlated"}.isdisjoint(self.fit.findings.codes)
 
 
-def _scored(name: str, fit: FitValues, bins: int) -> _Scored:
+def _scored(name: str, fit: FitValues, bins: int, by_left_out: bool) -> _Scored:
     free, table = int((~fit.parameters["fixed"].values).sum()), fit.diagnosis.left_out
     if table is None:
-        return _Scored(name, fit, free, np.inf, _penalty(fit), np.full(bins, np.nan))
+        return _Scored(name, fit, free, np.inf, _penalty(fit), np.full(bins, np.nan), 1.0)
     penalty, chisqr = float(table["penalty"]), table["left_out_chisqr"].values
-    if bins < MIN_INDEPENDENT_BINS:
+    if not by_left_out:
         penalty = _penalty(fit)
         chisqr = table["chisqr"].values + 2 * penalty / bins
-    return _Scored(name, fit, free, float(table["linear"]), penalty, chisqr)
+    searched = float(table.get("searched", 1.0))
+    return _Scored(name, fit, free, float(table["linear"]), penalty, chisqr, searched)
+
+
+def _by_left_out(fits: Iterable[FitValues], bins: int) -> bool:
+    """Return whether bins left out decide: many, or some where noise gives no errors of adequate fits."""
+    alternatives = [fit for fit in fits if fit.diagnosis.left_out is not None and not fit.misfit]
+    by_noise = [fit.errors.covariance is not None for fit in alternatives]
+    return bins >= (MIN_CLUSTERS if by_noise and all(by_noise) else MIN_INDEPENDENT_BINS)
 
 
 def _row(scored: _Scored, noise: float, verdict: Mapping[str, Any]) -> ComparedFit:
@@ -228,9 +252,10 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     _require_comparable(fits)
     tables = [fit.diagnosis.left_out for fit in fits.values()]
     bins = max(1 if table is None else table.sizes["cluster"] for table in tables)
-    scored_fits = sorted((_scored(*fit, bins) for fit in fits.items()), key=lambda fit: fit.order)
+    by_left_out = _by_left_out(fits.values(), bins)
+    scored_fits = [_scored(name, fit, bins, by_left_out) for name, fit in fits.items()]
+    scored_fits.sort(key=lambda fit: fit.order)
     has_score = np.array([np.isfinite(scored.chisqr.sum()) for scored in scored_fits])
-    by_left_out = bins >= MIN_INDEPENDENT_BINS
     if not has_score.any():
         raise OptionError(
             f"none of the fits has a score: they did not converge, or {_NO_SCORE[by_left_out]}: fix such "
@@ -244,7 +269,8 @@ def compared_fits(fits: Mapping[str, FitValues]) -> dict[str, Any]:
     ]
     rows.sort(key=lambda row: (not row.best, -row.score if np.isfinite(row.score) else np.inf))
     store = scored_fits[0].fit.provenance.inputs["store"]
-    return {"fits": tuple(rows), "store": store, "bins": bins, "noise": noise, "results": fits}
+    values = {"store": store, "bins": bins, "noise": noise, "by_left_out": by_left_out}
+    return {"fits": tuple(rows), **values, "results": fits}
 
 
 def _verdicts(
@@ -256,11 +282,13 @@ def _verdicts(
     lowest, differences = _lowest(chisqr, eligible, NO_EVIDENCE * noise)
     sizes, totals = np.array([scored.size for scored in scored_fits]), chisqr.sum(1)
     above = differences.sum(1)
-    stderr = _stderr_of_differences(scored_fits, lowest, differences if by_left_out else None)
+    if by_left_out:
+        stderr = np.sqrt(chisqr.shape[1]) * differences.std(axis=1, ddof=1)
+    else:
+        stderr = _stderr_by_penalties(scored_fits, lowest, noise)
     # One standard error is enough against a fit with fewer parameters: where that is the truth, and the
     # other holds it as a special case, this happens in 1 to 7 of 100 cases. Two are asked for against others.
-    # By CLIC it would happen for λ z² above 3.4 λ, which is 6 of 100 for each richer model; 4.8 λ is 3.
-    enough = 1.0 if by_left_out else 2.0
+    enough = 1.0 if by_left_out else _enough(scored_fits, eligible, lowest)
     distinguished = above > np.where(sizes < sizes[lowest], enough, 2.0) * stderr
     # argmax: the first, which is the simplest
     chosen = int(np.argmax(eligible & (above <= enough * stderr)))
@@ -277,17 +305,30 @@ def _verdicts(
     ]
 
 
-def _stderr_of_differences(
-    scored_fits: Sequence[_Scored], lowest: int, differences: np.ndarray | None
-) -> np.ndarray:
-    """Return the standard errors of Σ differences, by their scatter over bins, else by the penalties."""
-    if differences is not None:
-        return np.sqrt(differences.shape[1]) * differences.std(axis=1, ddof=1)
+def _enough(
+    scored_fits: Sequence[_Scored], eligible: np.ndarray, lowest: int
+) -> Float[np.ndarray, " fit"]:
+    """Return by how many standard errors √2 λ CLIC may be above the lowest in `LEVEL_OF_CHOICE` of cases.
+
+    χ² falls by λ t², CLIC by λ (t² - 2); the level is shared by all richer fits, and frequencies, that might
+    be the best (Bonferroni).
+    """
+    size, searched = np.array([(scored.size, scored.searched) for scored in scored_fits]).T
+    richer = eligible & (size > size[:, None])
+    tests = np.maximum(richer @ searched, 1.0)
+    t = stdtrit(scored_fits[lowest].freedom, 1 - 0.5 * LEVEL_OF_CHOICE / tests)
+    return (t**2 - 2) / np.sqrt(2)
+
+
+def _stderr_by_penalties(
+    scored_fits: Sequence[_Scored], lowest: int, noise: float
+) -> Float[np.ndarray, " fit"]:
     penalty, size = np.array([(scored.penalty, scored.size) for scored in scored_fits]).T
-    # of models of other sizes one is taken to hold the other, so that only what it has beyond counts;
-    # of one size they may share nothing
-    nested, unrelated = np.abs(penalty - penalty[lowest]), penalty + penalty[lowest]
-    stderr = np.sqrt(2.0) * np.where(size != size[lowest], nested, unrelated)
+    # Of models of other sizes one is taken to hold the other, so that only what it has beyond counts, and as
+    # much at least as of independent pairs; of one size they may share nothing.
+    further = np.abs(size - size[lowest])
+    nested = np.maximum(np.abs(penalty - penalty[lowest]), noise * further)
+    stderr = np.sqrt(2.0) * np.where(further > 0, nested, penalty + penalty[lowest])
     stderr[lowest] = 0.0
     return stderr
 

@@ -243,7 +243,8 @@ class Diagnosis(HandedOut):
     identifiability: xarray.Dataset | None = None
     """Over `direction`: eigenvalue of the Hessian of unit diagonal, and vector(direction, param)."""
     left_out: xarray.Dataset | None = None
-    """Over `cluster` of bins: ndata, chisqr, left_out_chisqr; penalty and linear of all (`hd.compare`)."""
+    """Over `cluster` of bins: ndata, chisqr, left_out_chisqr; penalty, linear and searched frequencies of all
+    (`hd.compare`)."""
     smoothing: xarray.Dataset | None = None
     """Over `rate` of free form: strength λ, exponent, design_effect, degrees of freedom, splines; over
     `param`: bias, what the penalty adds to a parameter on average, to first order."""

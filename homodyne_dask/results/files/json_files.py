@@ -226,7 +226,7 @@ RESULT = Format("homodyne_dask result", 2, "summary.json", _FIT, _summary_of)
 _SERIES_FILE = "give a folder made by fit --over, or its series.json"
 SERIES = Format("homodyne_dask series", 1, "series.json", _SERIES_FILE, _series_summary)
 _COMPARISON_FILE = "give a file that Comparison.to_json wrote"
-COMPARISON = Format("homodyne_dask comparison", 1, "", _COMPARISON_FILE, _comparison_summary)
+COMPARISON = Format("homodyne_dask comparison", 2, "", _COMPARISON_FILE, _comparison_summary)
 
 
 def write_json(values: Mapping[str, Any], path: str | Path) -> None:

@@ -346,7 +346,7 @@ def report_of_comparison(comparison: ComparisonValues) -> Document:
         worse = "best" if fit.best else numbers.value_and_error(fit.worse_by, fit.stderr)
         deltas = [numbers.or_dash(value, ".4g") for value in above_lowest]
         rows.append([fit.name, size, *values, worse, *deltas])
-    method, on_score = "CLIC: fewer than three independent bins cannot be left out", _OF_CLIC
+    method, on_score = "CLIC, as there are fewer than eight independent bins", _OF_CLIC
     if comparison.by_left_out:
         method = f"leaving out each of the {comparison.bins} independent bins in turn"
         on_score = _OF_LEFT_OUT

@@ -7,13 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
+import xarray
 
 import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError, SourceError
 from homodyne_dask.results.data.findings import Findings, finding
+from homodyne_dask.results.data.fit_result import covariance_table
 from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.result_classes import FitResult
-from tests.results.made_results import LEFT_OUT_CHISQR, changed, result_of_model
+from tests.results.made_results import LEFT_OUT_CHISQR, MISFIT, changed, result_of_model
 from tests.run_command import done, run
 
 WORSE = np.array([10.0, 20, 30, 20, 10, 20, 30, 20, 20])
@@ -58,6 +61,58 @@ VERDICTS = {
 }  # fmt: skip
 """χ² of bins left out above the lowest, models that do not describe the data, what is chosen, words."""
 FREE = {"laminar_flow": FLOW, "static": STATIC, "stretched": STATIC, "brownian": BROWNIAN}
+
+
+def by_noise(model: str, free: int, fall: float = 0.0, bins: int = 3, **changes) -> FitResult:
+    """Return a fit whose χ² is lower by `fall`; its covariance is 4 times that of independent pairs."""
+    made = result_of_model(model, free)
+    names = made.parameters["param"].values
+    columns = {name: ("cluster", np.full(bins, (1000.0 - fall) / bins)) for name in CHISQR}
+    columns["ndata"] = ("cluster", np.full(bins, 300))
+    numbers = {"penalty": 4.0 * free, "linear": 2 * bins, "searched": changes.pop("searched", 1)}
+    errors = {"covariance": 4.0, "covariance_naive": 1.0}
+    tables = {key: covariance_table(size * np.eye(7), names) for key, size in errors.items()}
+    dof = ("param", np.full(7, changes.pop("dof", np.nan)))
+    at_bound = ("param", np.isin(np.arange(7), changes.pop("at_bound", [])))
+    parameters = made.parameters.assign(dof=dof, at_bound=at_bound)
+    left_out = xarray.Dataset(columns | numbers)
+    return changed(made, left_out=left_out, parameters=parameters, **(tables | changes))
+
+
+CHISQR = "chisqr", "left_out_chisqr"
+T2 = scipy.stats.f.isf
+"""t² that noise exceeds with a probability, of one and so many degrees of freedom."""
+FALLS = {
+    "one richer fit": (T2(0.05, 1, 1e9), 1, {}),
+    "two richer fits share the level": (T2(0.025, 1, 1e9), 2, {}),
+    "few degrees of freedom": (T2(0.05, 1, 10), 1, {"dof": 10.0}),
+    "the frequencies of a search": (T2(0.001, 1, 1e9), 1, {"searched": 50}),
+    "a parameter at a bound": (T2(0.05, 1, 1e9), 1, {"at_bound": [1]}),
+}
+"""By how much χ² must fall, over the part 4 of a parameter in the penalty; richer fits, what they have."""
+
+
+@pytest.mark.parametrize(("fall", "richer", "has"), FALLS.values(), ids=FALLS)
+@pytest.mark.parametrize("bins", [1, 3, 7])
+def test_by_clic_a_richer_fit_is_chosen_in_five_percent_of_cases(bins, fall, richer, has):
+    for factor, chosen in ((0.98, "brownian"), (1.02, "power_law")):
+        fits = {"brownian": by_noise("static", 1, bins=bins)}
+        fits["power_law"] = by_noise("static", 2, 4 * fall * factor, bins, **has)
+        if richer == 2:
+            fits["static"] = by_noise("static", 3, 4 * fall * factor, bins)
+        found = hd.compare(fits)
+        assert (found.chosen, found.by_left_out) == (chosen, False)
+    assert found.fits[0].penalty == 8
+
+
+def test_bins_are_left_out_where_they_are_many_or_their_noise_is_unknown():
+    def left_out(bins: int, **changes) -> bool:
+        fits = [by_noise(name, FREE[name], bins=bins, **changes) for name in ("static", "brownian")]
+        return hd.compare(fits).by_left_out
+
+    assert [left_out(bins) for bins in (3, 7, 8)] == [False, False, True]
+    assert left_out(3, covariance=None)
+    assert left_out(3, findings=MISFIT)
 
 
 def check(fits: list[FitResult], chosen: str, words: str) -> None:
