@@ -36,7 +36,8 @@ def change_by_other(end: FitEnd, intervals: list[Interval]) -> Float[np.ndarray,
     model, time, points = problem.model, scan.time, cell_points(intervals, scan.use)
     times = (np.interp(frames, np.arange(len(time)), time) for frames in (points.i, points.j))
     where = time, scan.q_or_one, scan.phi, *times
-    gap = problem.gap * ratio_of_other(model)  # f depends on their product alone
+    assert problem.gap is not None  # of flow
+    gap = problem.gap * ratio_of_other(model)  # f depends on its product with the shear rate alone
     other = replace(problem, model=model.with_other_profile, gap=gap)
     evaluation = evaluation_of(model)
     this, changed = (

@@ -30,7 +30,7 @@ FEWEST = 16
 CORRELATED = 1.45
 """Σ ρ² of the differences of uncorrelated means."""
 MEDIAN_OF_NORMAL, FAR = 0.6745, 3.0
-"""Median of the size of normal deviations over their standard deviation, and how many of these are no noise."""
+"""Median of the size of normal deviations over their standard deviation; how many of these are no noise."""
 
 
 class OddFrame(NamedTuple):

@@ -167,14 +167,18 @@ def _of_check(end: AssessedFit, check: ModelCheck) -> Iterator[Finding]:
         if not check.deviating:
             yield finding("model-misfit-shape", share=alternative.share)
     yield from _other_flow(end)
-    bounded = _at_default_bounds(end)
-    # at no bounds does f depend on φ where the model has the same at all φ
-    if bounded and not (alternative is not None and alternative.name == "shear"):
+    if (bounded := _at_default_bounds(end)) and not _flows(end):
         yield _advised(end, "default-bounds-reached", bounded)
     elif alternative is not None and end.request.options.scaling == "individual":
         yield _of_alternative(end, alternative)
     else:
         yield _of_pattern(end, check.depends_on)
+
+
+def _flows(end: AssessedFit) -> bool:
+    """Return whether the decays depend on φ, which those of the model do at no bounds."""
+    check = end.assessment.check
+    return check is not None and check.alternative is not None and check.alternative.name == "shear"
 
 
 def _at_default_bounds(end: AssessedFit) -> list[str]:
@@ -223,8 +227,9 @@ def _of_alternative(end: AssessedFit, alternative: Alternative) -> Finding:
             command = f"--smoothness {place[0]}={strengths[place[0]]:g}"
             return finding("rate-too-smooth", place, command)
         case "profile":
-            flow = {"profile": end.request.problem.model.with_other_profile.shear}
-            return _advised(end, "other-profile", **flow, ratio=ratio_of_other(end.request.problem.model))
+            model = end.request.problem.model
+            other, ratio = model.with_other_profile.shear.value, ratio_of_other(model)
+            return _advised(end, "other-profile", profile=other, ratio=ratio)
         case "first_lag":
             option = f"--min-lag {end.request.problem.min_lag + 1}"
             return finding("first-lag", (), end.command(option), **numbers)
@@ -383,7 +388,7 @@ def _at_bounds(end: AssessedFit) -> Iterator[Finding]:
             yield finding("rate-at-bound", [rate], bound=theta[place][bounded].min(), **numbers)
     ended = end.assessment.at_bound & ~end.slower_than_record & ~end.of_constant
     ended[list(rate_of_each(end.request))] = False
-    if ended.any():
+    if ended.any() and not _flows(end):
         names = end.names[ended].tolist()
         bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
         shares = [p.bounds == (0, 1) and not p.unit for p in end.request.parameters]
@@ -454,7 +459,7 @@ def _limits(end: AssessedFit) -> Iterator[Finding]:
 
 def _withheld(end: AssessedFit) -> Iterator[Finding]:
     withheld = end.assessment.errors.withheld & ~end.of_constant
-    if withheld.any() and end.assessment.at_bound.any():
+    if withheld.any() and end.assessment.at_bound.any() and not _flows(end):
         names, bounded = end.names[withheld], end.names[end.assessment.at_bound]
         yield _advised(end, "no-error-beside-bound", names, bounded=bounded)
 
@@ -673,7 +678,15 @@ def _limit_of_precision(end: AssessedFit) -> Iterator[Finding]:
 
 
 CHECKS = (
-    *(misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign, _profile),
+    *(
+        misfit,
+        _undetermined,
+        _damaged_chunks,
+        _chisqr_of_bins,
+        _same_at_all_q,
+        _shear_sign,
+        _profile,
+    ),
     *(_at_bounds, _unresolved, _limits, _withheld, _bins, _few_bins, _neighbours, _contrast),
     *(_priors, _scaling_priors),
     _model_and_data,

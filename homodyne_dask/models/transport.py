@@ -111,7 +111,8 @@ class TransportModel(Parametrized):
         """The model of the same rates where flow has the other profile, LINEAR or PARABOLIC."""
         name, free, rates = self.name.partition("_free")
         shear = Shear.PARABOLIC if self.shear is Shear.LINEAR else Shear.LINEAR
-        return replace(self, name=OTHER_PROFILE[name] + free + rates, shear=shear)
+        name, simpler = OTHER_PROFILE[name] + free + rates, OTHER_PROFILE.get(self.simpler, "")
+        return replace(self, name=name, simpler=simpler, shear=shear)
 
     def with_splines(self, splines: Mapping[str, SplineForm]) -> "TransportModel":
         if not splines:
