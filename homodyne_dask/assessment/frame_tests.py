@@ -31,6 +31,8 @@ CORRELATED = 1.45
 """Σ ρ² of the differences of uncorrelated means."""
 MEDIAN_OF_NORMAL, FAR = 0.6745, 3.0
 """Median of the size of normal deviations over their standard deviation; how many of these are no noise."""
+FEW = 0.05
+"""Share of the frames that single events may be."""
 
 
 class OddFrame(NamedTuple):
@@ -68,7 +70,8 @@ def beam_noise(scan: Scan, clusters: BinNumbers) -> float | None:
     """Return the relative noise of the beam by which c2 was not divided; None without any.
 
     It is the same in bins that see different speckle, which have nothing else in common from frame to frame.
-    A few frames that differ by far are left out: they are no noise. clusters: equal for bins of one speckle.
+    Frames that differ by far, and the FEW in which bins agree most, are left out: all frames are to differ.
+    clusters: equal for bins of one speckle.
     """
     excesses = _excesses(scan)
     if excesses is None:
@@ -83,18 +86,21 @@ def beam_noise(scan: Scan, clusters: BinNumbers) -> float | None:
     scale = np.median(np.abs(z), axis=1) / MEDIAN_OF_NORMAL
     z /= np.maximum(scale, np.finfo(float).tiny)[:, None]
     z = np.where(np.abs(z) < FAR, z, 0.0)
-    total, variance, largest = 0.0, 0.0, 0.0
+    agreement, variance, largest = [], 0.0, 0.0
     for number in np.unique(numbers):  # another scan sees another beam
         of_scan = z[numbers == number]
         square = (of_scan**2).sum(1)
-        total += ((of_scan.sum(0) ** 2).sum() - square.sum()) / 2  # Σ z z' over pairs of bins
+        agreement.append(
+            (of_scan.sum(0) ** 2 - (of_scan**2).sum(0)) / 2
+        )  # Σ z z' over pairs of bins
         variance += CORRELATED * (square.sum() ** 2 - (square**2).sum()) / 2 / z.shape[1]
         largest += (np.sqrt(square).sum() ** 2 - square.sum()) / 2
-    freedom = z.shape[1] / CORRELATED
-    if not variance or stdtr(freedom, -total / np.sqrt(variance)) > IMPROBABLE:
+    of_frames, freedom = np.sort(np.concatenate(agreement)), z.shape[1] / CORRELATED
+    of_most = of_frames[: len(of_frames) - round(FEW * len(of_frames))].sum()
+    if not variance or stdtr(freedom, -of_most / np.sqrt(variance)) > IMPROBABLE:
         return None
     level = float(np.nanmean(scan.frame_means[:, scan.use]))
-    return float(np.sqrt(total / largest) * np.median(scale)) / level
+    return float(np.sqrt(of_frames.sum() / largest) * np.median(scale)) / level
 
 
 def _excesses(scan: Scan) -> tuple[Float[np.ndarray, "bin t"], PerFrame] | None:
