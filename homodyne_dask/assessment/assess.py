@@ -200,12 +200,11 @@ def _checked(end: FitEnd, assessment: Assessment) -> Assessment:
     noise, outcome, cells = assessment.noise, end.state.outcome, None
     if noise is not None and outcome in (lm.Outcome.CONVERGED, lm.Outcome.SINGULAR):
         cells = fitted_cells(end, noise)
-    check, power = examine_model(end, noise, cells)
-    misfit = check is not None and check.misfit
+    examined = examine_model(end, noise, cells)
+    misfit = examined.check is not None and examined.check.misfit
     assessment = replace(
         assessment,
-        check=check,
-        power_of_q=power,
+        **examined._asdict(),
         bias=smoothing_bias(end),
         left_out=_left_out(end, assessment),
         influence=_influence(end, assessment, misfit),

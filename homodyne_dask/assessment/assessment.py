@@ -68,6 +68,8 @@ class Assessment:
     """What the smoothing of rates adds to a parameter; None where nothing is smoothed."""
     check: ModelCheck | None = None
     power_of_q: PowerOfQ | None = None
+    p_of_other_profile: float = 1.0
+    """Probability of residuals so far from those under the other profile of a flow, if that is right."""
     influence: Influence | None = None
     left_out: LeftOutClusters | None = None
     findings: Findings = NO_FINDINGS
@@ -193,6 +195,10 @@ class AssessedFit(FitEnd):
         """The command for a model with flow; with the gap to be typed where it is not known."""
         gap = '--gap "200 um"' * (self.request.gap_angstrom is None)
         return self.command(gap, "laminar_flow")
+
+    @property
+    def with_other_profile(self) -> str:
+        return self.command(model=self.request.problem.model.with_other_profile.name)
 
     @property
     def with_exponent(self) -> str:

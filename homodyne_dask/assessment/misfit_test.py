@@ -14,12 +14,19 @@ from scipy.special import stdtr, stdtrit
 from homodyne_dask.assessment.cell_residuals import means_of_cells
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.fitted_cells import FittedCells
-from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, score_tests
+from homodyne_dask.assessment.flow_profile import change_by_other, has_profile
+from homodyne_dask.assessment.frame_tests import beam_noise
+from homodyne_dask.assessment.score_tests import (
+    best_alternative,
+    p_of_other_profile,
+    power_of_q,
+    score_tests,
+)
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
 from homodyne_dask.models.rate_forms import LOG_DENSITY
 from homodyne_dask.request.request import Request
-from homodyne_dask.results.data.fit_result import ModelCheck, PowerOfQ
+from homodyne_dask.results.data.fit_result import Alternative, ModelCheck, PowerOfQ
 from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.array_shapes import PerBin, PerCell, SomeBins
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_MISFIT
@@ -63,33 +70,52 @@ class _Means(NamedTuple):
         return np.where(np.isfinite(self.z) & large, np.abs(self.z) / self.limits(tests), 0.0)
 
 
+class Examined(NamedTuple):
+    """The tests of a model, as an `Assessment` has them."""
+
+    check: ModelCheck | None = None
+    power_of_q: PowerOfQ | None = None
+    """Both are None where there is too little to test."""
+    p_of_other_profile: float = 1.0
+
+
 @one_blas_thread()
 def examine_model(
     end: FitEnd, speckle: SpeckleErrors | None, cells: FittedCells | None
-) -> tuple[ModelCheck | None, PowerOfQ | None]:
-    """Return the tests of the model and of the power of q; None where there is too little to test."""
+) -> Examined:
     request, scan, reduced = end.request, end.request.scan, end.reduced
     if speckle is None or cells is None or not reduced.finite:
-        return None, None
+        return Examined()
     if np.isfinite(cells.residual).any(0).sum() < MIN_CELLS:
-        return None, None
+        return Examined()
     contrast = np.abs(np.where(reduced.undetermined, 0.0, np.nan_to_num(reduced.contrast)))
     means = _means(scan, cells, contrast)
     tests = sum(group.tests for group in means)
     if tests < MIN_CELLS:  # the model interpolates the data
-        return None, None
-    scores = score_tests(scan, cells, contrast, _alternatives_of(request))
+        return Examined()
+    flows = has_profile(request.problem)
+    of_model = {"profile": change_by_other(end, cells.intervals)} if flows else {}
+    scores = score_tests(scan, cells, contrast, _alternatives_of(request), of_model)
     check = ModelCheck(
         tests=tests,
         **_largest_deviation(scan, cells, means, tests),
         depends_on=_depends_on(scan, cells),
         p_value=speckle.p_value,
-        alternative=best_alternative(scores, MIN_SHARE),
+        alternative=_of_all_frames(end, best_alternative(scores, MIN_SHARE)),
     )
     inside = zip(request.parameters, end.inside, strict=True)
     scaled = any(parameter.q_power > 0 for parameter, free in inside if free)
     several = len(rings_of(scan.q[list(speckle.bins)])) >= MIN_RINGS
-    return check, power_of_q(scores) if scaled and several else None
+    power = power_of_q(scores) if scaled and several else None
+    return Examined(check, power, p_of_other_profile(scores))
+
+
+def _of_all_frames(end: FitEnd, alternative: Alternative | None) -> Alternative | None:
+    """Return the noise of the beam in place of frames that differ, where it makes all frames differ."""
+    if alternative is None or alternative.name not in ("frame", "frames"):
+        return alternative
+    noise = beam_noise(end.request.scan, end.request.clusters)
+    return alternative if noise is None else alternative._replace(name="beam", place=(), size=noise)
 
 
 def _largest_deviation(

@@ -13,6 +13,7 @@ from homodyne_dask.assessment.aliased_fringes import aliased_fringes
 from homodyne_dask.assessment.assessment import AssessedFit, Assessment, names_in_model
 from homodyne_dask.assessment.decay_test import offset_has_prior
 from homodyne_dask.assessment.fit_end import FitEnd
+from homodyne_dask.assessment.flow_profile import has_profile, ratio_of_other
 from homodyne_dask.assessment.rate_errors_and_limits import SHEAR, names_of_rates, rate_of_each
 from homodyne_dask.assessment.speckle_errors import (
     FAR_FROM_CORRELATION,
@@ -77,6 +78,8 @@ MAX_ERROR_OVER_PRIOR = 1.1
 """The error of a parameter over the standard deviation of its prior, above which a warning is given."""
 LARGE_BOUND = 100.0
 """From this size on a bound is moved by a power of ten, below, as that of an exponent, it is doubled."""
+LEVEL_OF_PROFILE = 0.05
+"""Probability below which the other profile of a flow is ruled out."""
 PRIOR_OF_OFFSET = 0.005
 """Standard deviation, over the contrast, with which a frozen part is told from an offset: χ², which counts
 pairs as independent, outvotes a wider one."""
@@ -85,6 +88,7 @@ SHAPES = {
     "contrast_drift": "contrast-drift",
     "baseline": "baseline",
     "own_average": "own-average",
+    "beam": "beam-noise",
 }
 """Alternatives of which the finding has the size alone."""
 CONSTANT_MODELS = {"static": "brownian", "laminar_flow": "couette", "poiseuille_flow": "poiseuille"}
@@ -163,12 +167,18 @@ def _of_check(end: AssessedFit, check: ModelCheck) -> Iterator[Finding]:
         if not check.deviating:
             yield finding("model-misfit-shape", share=alternative.share)
     yield from _other_flow(end)
-    if bounded := _at_default_bounds(end):
+    if (bounded := _at_default_bounds(end)) and not _flows(end):
         yield _advised(end, "default-bounds-reached", bounded)
     elif alternative is not None and end.request.options.scaling == "individual":
         yield _of_alternative(end, alternative)
     else:
         yield _of_pattern(end, check.depends_on)
+
+
+def _flows(end: AssessedFit) -> bool:
+    """Return whether the decays depend on φ, which those of the model do at no bounds."""
+    check = end.assessment.check
+    return check is not None and check.alternative is not None and check.alternative.name == "shear"
 
 
 def _at_default_bounds(end: AssessedFit) -> list[str]:
@@ -216,6 +226,13 @@ def _of_alternative(end: AssessedFit, alternative: Alternative) -> Finding:
             strengths = dict[Any, float](end.request.options.smoothness or {})
             command = f"--smoothness {place[0]}={strengths[place[0]]:g}"
             return finding("rate-too-smooth", place, command)
+        case "profile":
+            model = end.request.problem.model
+            other, ratio = model.with_other_profile.shear.value, ratio_of_other(model)
+            return _advised(end, "other-profile", profile=other, ratio=ratio)
+        case "first_lag":
+            option = f"--min-lag {end.request.problem.min_lag + 1}"
+            return finding("first-lag", (), end.command(option), **numbers)
         case "shear" if np.isfinite(scan.q + scan.phi).all():
             return _advised(end, "one-direction")
         case "shear":
@@ -349,6 +366,18 @@ def _shear_sign(end: AssessedFit) -> Iterator[Finding]:
         yield finding("shear-sign", rate=rates[-1], bounded=bounded)
 
 
+def _profile(end: AssessedFit) -> Iterator[Finding]:
+    """Yield that the data agree with the other profile, too, of a flow that they do not contradict."""
+    problem, assessment = end.request.problem, end.assessment
+    misfit = assessment.check is not None and assessment.check.misfit
+    if misfit or not assessment.decay or not has_profile(problem):
+        return
+    if assessment.p_of_other_profile > LEVEL_OF_PROFILE:
+        other, ratio = problem.model.with_other_profile, ratio_of_other(problem.model)
+        p = assessment.p_of_other_profile
+        yield finding("profile-unknown", [SHEAR], model=other.name, ratio=ratio, p=p)
+
+
 def _at_bounds(end: AssessedFit) -> Iterator[Finding]:
     """Yield rates and parameters at bounds; decays longer than the record have a finding of their own."""
     search, theta = end.request.search, end.theta
@@ -359,7 +388,7 @@ def _at_bounds(end: AssessedFit) -> Iterator[Finding]:
             yield finding("rate-at-bound", [rate], bound=theta[place][bounded].min(), **numbers)
     ended = end.assessment.at_bound & ~end.slower_than_record & ~end.of_constant
     ended[list(rate_of_each(end.request))] = False
-    if ended.any():
+    if ended.any() and not _flows(end):
         names = end.names[ended].tolist()
         bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
         shares = [p.bounds == (0, 1) and not p.unit for p in end.request.parameters]
@@ -430,7 +459,7 @@ def _limits(end: AssessedFit) -> Iterator[Finding]:
 
 def _withheld(end: AssessedFit) -> Iterator[Finding]:
     withheld = end.assessment.errors.withheld & ~end.of_constant
-    if withheld.any() and end.assessment.at_bound.any():
+    if withheld.any() and end.assessment.at_bound.any() and not _flows(end):
         names, bounded = end.names[withheld], end.names[end.assessment.at_bound]
         yield _advised(end, "no-error-beside-bound", names, bounded=bounded)
 
@@ -649,7 +678,15 @@ def _limit_of_precision(end: AssessedFit) -> Iterator[Finding]:
 
 
 CHECKS = (
-    *(misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign),
+    *(
+        misfit,
+        _undetermined,
+        _damaged_chunks,
+        _chisqr_of_bins,
+        _same_at_all_q,
+        _shear_sign,
+        _profile,
+    ),
     *(_at_bounds, _unresolved, _limits, _withheld, _bins, _few_bins, _neighbours, _contrast),
     *(_priors, _scaling_priors),
     _model_and_data,

@@ -5,11 +5,11 @@ orthogonal to all fitted columns X, in the metric of the noise Σ of the cells, 
 no fit of X changes, with the variance d·Σ⁻¹d (Rao 1948). That is the best linear test of d, and takes no
 pass.
 
-Whether a frame differs from its neighbours is a test of its own, from the mean of c2 over all pairs with
-it. Only at the beginning of a record, rates may change by decades from frame to frame.
+Whether a frame differs from its neighbours is a test of its own (`frame_tests`).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from scipy.special import chdtri, fdtrc, stdtr
 
 from homodyne_dask.assessment.alternatives import DECAYED, bends_of_age, shares_at_ages
 from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted, own_parameters
+from homodyne_dask.assessment.frame_tests import odd_frame
 from homodyne_dask.assessment.speckle_covariance import (
     NoiseFit,
     likely_covariance,
@@ -26,10 +27,9 @@ from homodyne_dask.assessment.speckle_covariance import (
 )
 from homodyne_dask.assessment.speckle_noise import left_unexplained
 from homodyne_dask.results.data.fit_result import Alternative, PowerOfQ
-from homodyne_dask.solver.array_shapes import Matrix, PerBin, PerFrame, Values, Vector
+from homodyne_dask.solver.array_shapes import Matrix, PerBin, Values, Vector
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
 from homodyne_dask.solver.normal_matrix import Eigensystem, eigensystem, pseudoinverse
-from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
 from homodyne_dask.store.scan import Scan
 
@@ -83,6 +83,16 @@ def best_alternative(scores: Sequence[Score], least_share: float) -> Alternative
     return Alternative(best.name, best.place, float(best.size[0]), best.share, p)
 
 
+def p_of_other_profile(scores: Sequence[Score]) -> float:
+    """Return the probability of a step that is so far from 1, that of the other profile, if it is right."""
+    for score in scores:
+        if score.name == "profile" and score.square > 0:
+            step = float(score.size[0])
+            z = abs(1 - step) * score.square**0.5 / abs(step)
+            return 2 * float(stdtr(score.freedom, -z))
+    return 1.0
+
+
 def power_of_q(scores: Sequence[Score]) -> PowerOfQ | None:
     for score in scores:
         if score.name == "power_of_q" and score.square > 0:
@@ -92,10 +102,18 @@ def power_of_q(scores: Sequence[Score]) -> PowerOfQ | None:
 
 
 def score_tests(
-    scan: Scan, cells: FittedCells, contrast: PerBin, has: Collection[str]
+    scan: Scan,
+    cells: FittedCells,
+    contrast: PerBin,
+    has: Collection[str],
+    of_model: Mapping[str, Float[np.ndarray, "bin cell"]] = MappingProxyType({}),
 ) -> list[Score]:
-    """Return score tests of all alternatives that are no combinations of parameters; has: of the model."""
-    columns = [column for column in _columns(scan, cells, contrast) if column.name not in has]
+    """Return score tests of all alternatives that are no combinations of parameters.
+
+    has: those that the model has. of_model: changes of f to which this model has an alternative.
+    """
+    columns = _columns(scan, cells, contrast, of_model)
+    columns = [column for column in columns if column.name not in has]
     smooth, with_frames = (
         np.concatenate([column.change for column in columns if column.name in names], axis=2)
         for names in (SMOOTH, {*SMOOTH, *OF_FRAMES})
@@ -260,7 +278,12 @@ def _outside_of(
     return _Outside(columns, score, inverse, int(some.sum()), freedom, excess)
 
 
-def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Column]:
+def _columns(
+    scan: Scan,
+    cells: FittedCells,
+    contrast: PerBin,
+    of_model: Mapping[str, Float[np.ndarray, "bin cell"]],
+) -> Iterator[_Column]:
     f = np.clip(cells.f, DECAYED, 1 - DECAYED)
     there, scale, x = np.isfinite(cells.residual), contrast[:, None] * f, -np.log(f)
     with_noise, rings = np.array(sorted(cells.bins)), ring_numbers(scan.q)
@@ -278,6 +301,10 @@ def _columns(scan: Scan, cells: FittedCells, contrast: PerBin) -> Iterator[_Colu
     yield named("stretching", faster * np.log(x))
     lags = edges[:, 2:3] == np.unique(edges[:, 2])
     yield named("lag", contrast[:, None, None] * lags)
+    first = edges[:, 2] == edges[:, 2].min()
+    yield named("first_lag", contrast[:, None] * (first / (edges[:, 3] - edges[:, 2])))
+    for name, change in of_model.items():
+        yield named(name, contrast[:, None] * change)
     yield named("contrast_drift", scale * (age - age.mean()))
     yield named("baseline", (1 + scale) * age)
     yield named("own_average", contrast[:, None] * _own_averages(cells, f))
@@ -322,81 +349,3 @@ def _own_averages(
     mean = (pairs * np.nan_to_num(f)).sum(2) / np.maximum(pairs.sum(2), 1e-9)
     middle = np.stack([edges[:, :2].sum(1), edges.sum(1) - 1])
     return np.array([np.interp(middle, ages.sum(1), of_bin).sum(0) for of_bin in mean.T])
-
-
-NEIGHBOURS = 2
-"""Frames on each side that say what the mean should be."""
-EVEN, CUBIC = (1 / 4, 1 / 4), (2 / 3, -1 / 6)
-"""Weights of the next frame on either side and of the one behind it: of their mean, and of a cubic polynomial
-through them."""
-EARLY = 32
-"""Frames of a record whose means are compared with the cubic polynomial."""
-ENDS = 4
-"""Frames at both ends of the record that are not tested: their means change with the frame."""
-WINDOW = 100
-"""Frames around one that say how noisy it is."""
-FEWEST = 16
-"""With fewer of them nothing is tested."""
-CORRELATED = 1.45
-"""Σ ρ² of the differences of uncorrelated means."""
-
-
-class OddFrame(NamedTuple):
-    frame: int
-    excess: float
-    p: float
-    tests: int
-
-
-def odd_frame(scan: Scan) -> OddFrame | None:
-    """Return the frame of the selection that differs most; None where there are too few to compare."""
-    if scan.cells is not None or scan.n_frames < FEWEST or is_uneven(scan.time):
-        return None
-    means, n = np.where(scan.use, scan.frame_means, np.nan), len(scan.time)
-    early = np.arange(n) < EARLY
-    of_bins = np.where(early, _excess(means, CUBIC), _excess(means, EVEN))
-    squares = (np.sum(np.square(weights)) for weights in (CUBIC, EVEN))
-    size = np.sqrt(1 + 2 * np.where(early, *squares))
-    of_bins[:, np.r_[:ENDS, len(scan.time) - ENDS : len(scan.time)]] = np.nan
-    of_bins = of_bins[np.isfinite(of_bins).any(1)]
-    some = np.isfinite(of_bins).all(0)
-    if not len(of_bins) or not some.any():
-        return None
-    weight = 1 / np.maximum(((of_bins / size)[:, some] ** 2).mean(1), np.finfo(float).tiny)
-    excess = (weight / weight.sum()) @ of_bins
-    square = _around(np.where(some, excess / size, 0.0) ** 2)
-    number = _around(some.astype(float))
-    tested = some & (number >= FEWEST) & (square > 0)
-    if not tested.any():
-        return None
-    freedom = number[tested] / CORRELATED
-    t = np.abs(excess / size)[tested] / np.sqrt(square[tested] / number[tested])
-    p = 2 * stdtr(freedom, -t)
-    frame = int(np.flatnonzero(tested)[p.argmin()])
-    return OddFrame(frame, float(excess[frame]), float(p.min()), int(tested.sum()))
-
-
-def _excess(means: Float[np.ndarray, "bin t"], weights: tuple[float, ...]) -> np.ndarray:
-    excess, n = np.full(means.shape, np.nan), means.shape[1]
-    neighbours = [
-        weight
-        * (
-            means[:, NEIGHBOURS - k : n - NEIGHBOURS - k]
-            + means[:, NEIGHBOURS + k : n - NEIGHBOURS + k]
-        )
-        for k, weight in enumerate(weights, 1)
-    ]
-    excess[:, NEIGHBOURS : n - NEIGHBOURS] = means[:, NEIGHBOURS : n - NEIGHBOURS] - np.sum(
-        neighbours, axis=0
-    )
-    return excess
-
-
-def _around(values: PerFrame) -> PerFrame:
-    n, before = len(values), np.concatenate([[0.0], np.cumsum(values)])
-    frame = np.arange(n)
-
-    def within(reach: int) -> PerFrame:
-        return before[np.minimum(frame + reach + 1, n)] - before[np.maximum(frame - reach, 0)]
-
-    return within(WINDOW // 2) - within(2 * NEIGHBOURS)

@@ -41,6 +41,9 @@ Bins = Float[np.ndarray, " bin"]
 
 RATE_FLOOR = 1e-10
 """Å²/s: a rate of decorrelation cannot be negative."""
+OTHER_PROFILE = {"couette": "poiseuille", "laminar_flow": "poiseuille_flow"}
+OTHER_PROFILE |= {parabolic: linear for linear, parabolic in OTHER_PROFILE.items()}
+"""Models that differ in the profile of the flow alone."""
 STEP = ("J_before", "J_after", "t_step", "width")
 """Å²/s, Å²/s, s, s."""
 DIRECTION = "phi0"
@@ -102,6 +105,14 @@ class TransportModel(Parametrized):
     @property
     def model_of_free_rates(self) -> str:
         return super().model_of_free_rates or ("" if self.splines else self.law.name)
+
+    @property
+    def with_other_profile(self) -> "TransportModel":
+        """The model of the same rates where flow has the other profile, LINEAR or PARABOLIC."""
+        name, free, rates = self.name.partition("_free")
+        shear = Shear.PARABOLIC if self.shear is Shear.LINEAR else Shear.LINEAR
+        name, simpler = OTHER_PROFILE[name] + free + rates, OTHER_PROFILE.get(self.simpler, "")
+        return replace(self, name=name, simpler=simpler, shear=shear)
 
     def with_splines(self, splines: Mapping[str, SplineForm]) -> "TransportModel":
         if not splines:

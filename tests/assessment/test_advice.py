@@ -13,6 +13,7 @@ import xarray
 import homodyne_dask as hd
 from homodyne_dask.assessment import result_findings as checks
 from homodyne_dask.assessment.decay_test import Signal
+from homodyne_dask.assessment.flow_profile import has_profile
 from homodyne_dask.assessment.speckle_errors import OffsetDeviation
 from homodyne_dask.cli import run_fits
 from homodyne_dask.cli.program import main
@@ -59,6 +60,7 @@ TYPED = {
 State = make_dataclass("State", ["theta", "reduced", "slow_steps", "outcome"])
 SMOOTH = ("rate", "stretching", "lag", "power_of_q", "shear", "contrast_drift")
 PLACES = dict.fromkeys(SMOOTH, ())
+PLACES |= dict.fromkeys(("first_lag", "profile", "beam"), ())
 PLACES |= {"jump": (12,), "frames": (8, 9), "bin": (2,), "smoothness": ("J",)}
 
 
@@ -145,6 +147,7 @@ def of_misfits(request):
     yield from checks._other_flow(end)
     several, rings = len(request.scan.bins) > 1, len(set(request.scan.q[request.scan.q > 0])) > 1
     skipped = {"bin": several, "shear": several, "power_of_q": rings}
+    skipped["profile"] = has_profile(request.problem)
     skipped["smoothness"] = request.config["smoothness"]
     for (name, place), size in product(PLACES.items(), (-0.1, 0.1)):
         if skipped.get(name, True):

@@ -8,7 +8,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.assessment.alternatives import shares_with
-from homodyne_dask.assessment.score_tests import odd_frame
+from homodyne_dask.assessment.frame_tests import odd_frame
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.results.data.fit_result import ModelCheck
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES

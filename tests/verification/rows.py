@@ -18,6 +18,7 @@ CREEPING = Motion(1e4, -0.3, 1e3, gamma_dot_t0=3e-4, beta=0.2, gamma_dot_t_offse
 RINGS = (0.008, 0.01, 0.0125)
 STEADIER = Motion(1e4, -0.8, 3e3, gamma_dot_t0=2e-4, beta=0.6, gamma_dot_t_offset=1e-4, phi0=5.0)
 BRIGHT, BRIGHTEST = Detector(600), Detector(2000)
+UNSTEADY = Detector(beam=0.05, divided=False)
 MANY = tuple(np.linspace(0.009, 0.0126, 10))
 """Rings 4 % apart."""
 FRAMES = np.arange(100)
@@ -105,7 +106,8 @@ def profiles() -> Iterator[Row]:
         for model in ("couette", "poiseuille"):
             good = (truth == "parabolic") == (model == "poiseuille")
             setup, expected = Setup(motion, model, sectors=9, **FLOW), GOOD if good else WRONG
-            yield Row("6", f"{truth}-by-{model}", f"{truth} profile", f"{model}, 9 angles", expected, setup)
+            row = Row("6", f"{truth}-by-{model}", f"{truth} profile", f"{model}, 9 angles", expected, setup)
+            yield row if good else row._replace(causes=("other-profile",))
     for frames, motion in ((150, STEADIER), (200, replace(STEADIER, beta=1.0))):
         setup = Setup(motion, "laminar_flow", BRIGHT, sectors=12, frames=frames, **FLOW)
         setting = f"laminar_flow, 12 angles, {frames} frames"
@@ -115,8 +117,8 @@ def profiles() -> Iterator[Row]:
 def causes() -> Iterator[Row]:
     for name, truth, detector, *codes in (
         ("gains", "pixel gains drift by up to ± 10 %", Detector(2000, drift=0.1)),
-        ("afterglow", "afterglow of 5 %", Detector(afterglow=0.05)),
-        ("beam-noise", "beam noise of 5 %, not divided out", Detector(beam=0.05, divided=False), "baseline"),
+        ("afterglow", "afterglow of 5 %", Detector(afterglow=0.05), "first-lag"),
+        ("beam-noise", "beam noise of 5 %, not divided out", UNSTEADY, "beam-noise"),
     ):
         setup, text = Setup(AGEING, "power_law", detector, sectors=3), f"bins: 3, {detector.pixels} pixels"
         yield Row("8", name, truth, f"power_law, {text}", "named, or no bias", setup, tuple(codes))

@@ -5,7 +5,7 @@ counts photons of the mean intensity of its modes; c2 is averaged over the pixel
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class Detector:
         """Return the counts (pixel, frame) of an intensity of mean 1."""
         pixels, frames = intensity.shape
         light = np.ones(frames) if self.light is None else self.light
-        light = light * np.maximum(1 + self.beam * rng.standard_normal(frames), 0)
+        rng.standard_normal(frames)  # not used: scans of all rows keep their photons
         expected = intensity * light * (1 if self.mean is None else self.mean)
         if self.drift:
             slope = rng.uniform(-self.drift, self.drift, (pixels, 1))
@@ -141,6 +141,10 @@ def two_times(
 ) -> np.ndarray:
     """Return c2 (bin, frame, frame) at places (bin, 2): q and φ."""
     size, modes = detector.pixels, detector.modes
+    if detector.beam:  # the same in all bins; what is drawn for it changes no other number
+        (beam,), light = rng.spawn(1), 1.0 if detector.light is None else detector.light
+        noise = detector.beam * beam.standard_normal(len(time))
+        detector = replace(detector, light=light * np.maximum(1 + noise, 0))
     g1 = [motion.field_correlation(q, phi, time) for q, phi in places]
     if not detector.overlap:
         bins = intensities(rng, g1, size, modes, detector.neighbours)
