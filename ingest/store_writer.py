@@ -303,11 +303,7 @@ def write_array(store: AnyPath, name: str, values: np.ndarray) -> None:
     spec = (SMALL_ARRAYS | OPTIONAL_ARRAYS)[name]
     values = np.asarray(values, spec.dtype)
     _write_metadata(store / name, array_metadata(spec, values.shape))
-    write_chunk(store / name, (0,) * values.ndim, values)
-
-
-def write_chunk(array: AnyPath, key: tuple[int, ...], values: np.ndarray) -> None:
-    write_bytes(array, key, encode_chunk(values).content)
+    write_bytes(store / name, (0,) * values.ndim, encode_chunk(values).content)
 
 
 def write_bytes(array: AnyPath, key: tuple[int, ...], content: bytes) -> None:
