@@ -54,6 +54,8 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
     i, j = distinct(long_steps(matrix.value, MIN_STEP * sigma), n)
     is_known = matrix.is_known[i, j]
     i, j = i[is_known], j[is_known]
+    if not len(i):
+        return 0
     around = np.full((len(NEIGHBOURS), len(i)), np.nan)
     for row, by in zip(around, NEIGHBOURS, strict=True):
         inside = np.flatnonzero((i + by >= 0) & (j + by < n))

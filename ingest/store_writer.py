@@ -116,6 +116,8 @@ def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
 def level_means(matrix: MaskedMatrix) -> dict[int, Float32[np.ndarray, "i j"]]:
     """Return the means over blocks of each level, NaN on and below the block diagonal."""
     n, means, finest = len(matrix.value), {}, schema.LEVELS[0]
+    if not schema.level_frames(n, finest):
+        return means
     total, count = _upper_sums(matrix.value, np.float64), _upper_sums(matrix.is_known, np.uint16)
     for level in schema.LEVELS:
         if level != finest:

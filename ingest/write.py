@@ -299,10 +299,10 @@ class _IngestJob:
         number = schema.shard_shape(n_frames, 1)[0] if self.sharded else 1
         return [range(n, min(n + number, total)) for n in range(0, total, number)]
 
-    def task(self, bins: range, use: np.ndarray) -> tuple[Any, ...]:
-        """Return the arguments of `write_bins`, but for the bins left out."""
+    def task(self, bins: range, use: np.ndarray, left_out: dict[int, str]) -> tuple[Any, ...]:
+        """Return the arguments of `write_bins`."""
         sources = [self.source.only(index) for index in bins]
-        return sources, self.target, bins.start, use, self.sharded
+        return sources, self.target, bins.start, use, self.sharded, left_out
 
     def write(self) -> None:
         store_writer.write_json(self.file, self.as_json())
@@ -365,7 +365,8 @@ def _ingest(job: _IngestJob, client, progress: Progress | None) -> IngestReport:
             left_out = _left_out(source, records, job.options.keep_copies)
             for bins in job.batches():
                 if reasons := {index: left_out[index] for index in bins if index in left_out}:
-                    records[bins.start : bins.stop] = write_bins(*job.task(bins, use), reasons)
+                    again = write_bins(*job.task(bins, use, reasons))
+                    records[bins.start : bins.stop] = again
             reasons = [record["left_out"] for record in records if record["left_out"]]
             if len(reasons) == len(records):
                 raise SourceError(f"{reasons[0]}; no bin is left to fit")
@@ -443,7 +444,7 @@ def _write_bins(job: _IngestJob, use, client, progress: Progress | None) -> list
                 while todo or running:
                     while todo and len(running) < at_once:
                         bins = todo.pop(0)
-                        running[pool.submit(write_bins, *job.task(bins, use), {})] = bins
+                        running[pool.submit(write_bins, *job.task(bins, use, {}))] = bins
                     for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
                         done |= zip(running.pop(future), future.result(), strict=True)
                         if progress:
