@@ -1,7 +1,9 @@
-"""One task of an ingest: one matrix → its chunks, averages, sums, and a record of them."""
+"""One task of an ingest: one matrix, or some small ones → chunks, averages, sums, and a record of them."""
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32
@@ -9,7 +11,7 @@ from jaxtyping import Bool, Float, Float32
 from homodyne_dask.errors import StoreError
 from homodyne_dask.machine.allocator_and_threads import set_allocator_thresholds
 from homodyne_dask.store import schema
-from homodyne_dask.store.arrays import array_digest, is_uneven
+from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunks import encode_chunk, shard_content
 from homodyne_dask.store.files import AnyPath
@@ -52,6 +54,8 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
     i, j = distinct(long_steps(matrix.value, MIN_STEP * sigma), n)
     is_known = matrix.is_known[i, j]
     i, j = i[is_known], j[is_known]
+    if not len(i):
+        return 0
     around = np.full((len(NEIGHBOURS), len(i)), np.nan)
     for row, by in zip(around, NEIGHBOURS, strict=True):
         inside = np.flatnonzero((i + by >= 0) & (j + by < n))
@@ -68,46 +72,95 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
     return int(np.count_nonzero(far))
 
 
-def write_bin(
-    source: Source,
+@dataclass(frozen=True)
+class _Matrices:
+    """Writes the chunks of some bins: each to a file, or all to shards, which are written when full."""
+
+    target: AnyPath
+    n_frames: int
+    sharded: bool
+    last: int
+    """The last of the bins."""
+    shards: dict[int, dict[tuple[int, int, int], bytes]] = field(default_factory=dict)
+    """By factor."""
+
+    def write(
+        self, factor: int, index: int, values: Float32[np.ndarray, "m m"]
+    ) -> list[tuple[int, int]]:
+        """Write the chunks on and above the diagonal, row by row; return the checksum and bytes of each."""
+        side, array = schema.tile_side(self.n_frames), self.target / schema.matrix_name(factor)
+        tiles = schema.tiles_per_side(self.n_frames, factor)
+        bins, height = schema.shard_shape(self.n_frames, factor)
+        written, shard = [], self.shards.setdefault(factor, {})
+        for rows, cols in upper_blocks(len(values), side):
+            padded = np.full((side, side), np.nan, np.float32)  # NaN past the edges of the array
+            padded[: rows.stop - rows.start, : cols.stop - cols.start] = values[rows, cols]
+            chunk = encode_chunk(padded)
+            written.append((chunk.checksum, len(chunk.content)))
+            i, j = rows.start // side, cols.start // side
+            if not self.sharded:
+                store_writer.write_bytes(array, (index, i, j), chunk.content)
+                continue
+            shard[index % bins, i % height, j] = chunk.content
+            full = j == tiles - 1 and (i == tiles - 1 or (i + 1) % height == 0)
+            if full and (bins == 1 or index == self.last):
+                content = shard_content(shard, (bins, height, tiles))
+                store_writer.write_bytes(array, (index // bins, i // height, 0), content)
+                shard.clear()
+        return written
+
+
+def write_bins(
+    sources: Sequence[Source],
     target: AnyPath,
-    index: int,
+    first: int,
     use: Bool[np.ndarray, " t"],
     sharded: bool,
-    left_out: str = "",
-) -> BinRecord:
-    """Write the only bin of `source` at position `index`; left_out: the reason to write it without data."""
+    left_out: Mapping[int, str],
+) -> list[BinRecord]:
+    """Write bins that follow one another, each the only one of a source, and return their records.
+
+    first: the position of the first. left_out: by position, the reasons to write some without data.
+    """
     set_allocator_thresholds(spare=2 * 2**20)
-    side = schema.tile_side(source.n_frames)
+    last = first + len(sources) - 1
+    matrices = _Matrices(target, sources[0].n_frames, sharded, last)
+    records = [
+        _write_bin(source, matrices, index, use, left_out.get(index, ""))
+        for index, source in enumerate(sources, first)
+    ]
+    path = target / store_writer.WORK_FOLDER / f"bin-{first:06d}.json"
+    # last: bins with records are complete; these need not outlast a crash, as the chunks may not
+    content = {"records": records, "digest": _digest(first, records)}
+    store_writer.write_json(path, content, durable=False)
+    return records
+
+
+def _write_bin(
+    source: Source, matrices: _Matrices, index: int, use: Bool[np.ndarray, " t"], left_out: str
+) -> BinRecord:
     cleaned, record, row = _without_data(source, left_out) if left_out else _measured(source)
     record |= cleaned._asdict() | {"dead": cleaned.dead.tolist()}
     del record["c2"]
-    blocks = upper_blocks(source.n_frames, side)
+    blocks = upper_blocks(source.n_frames, schema.tile_side(source.n_frames))
     record["pairs"] = [int(np.count_nonzero(~np.isnan(cleaned.c2[block]))) for block in blocks]
-    written = {"c2": _write_matrix(target / "c2", index, cleaned.c2, side, sharded)}
+    written = {1: matrices.write(1, index, cleaned.c2)}
     matrix = store_writer.mask_matrix(cleaned.c2, use)
     record["sums"] = store_writer.tile_sums(matrix, 1 / np.square(row))
     for factor, means in store_writer.level_means(matrix).items():
-        name = schema.matrix_name(factor)
-        written[name] = _write_matrix(target / name, index, means, side, sharded)
-    record["chunks"] = {
-        name: [checksum for checksum, _ in chunks] for name, chunks in written.items()
-    }
-    record["sizes"] = {name: [size for _, size in chunks] for name, chunks in written.items()}
+        written[factor] = matrices.write(factor, index, means)
+    for field_of_chunk, n in (("chunks", 0), ("sizes", 1)):
+        record[field_of_chunk] = {
+            schema.matrix_name(factor): [chunk[n] for chunk in chunks]
+            for factor, chunks in written.items()
+        }
     # c2 may scatter more than counts say: not each of its pairs is then an outlier
     sigma = max(float(np.median(row)) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
     ages, lags = age_edges(source.n_frames), lag_edges(source.n_frames)
     mean, count = store_writer.cell_averages(matrix, ages, lags)
-    means = store_writer.frame_means(matrix)
-    cuts = {"cuts/c2": mean, "cuts/count": count, "cuts/frames": means}
-    for name, values in cuts.items():
-        store_writer.write_chunk(target / name, (index,) + (0,) * values.ndim, values[None])
-    record["cells"] = {name: array_digest(values) for name, values in cuts.items()}
-    record["digest"] = _digest(index, record)
-    path = target / store_writer.WORK_FOLDER / f"bin-{index:06d}.json"
-    # last: a bin with a record is complete; it need not outlast a crash, as its chunks may not
-    store_writer.write_json(path, record, durable=False)
+    cuts = {"c2": mean, "count": count, "frames": store_writer.frame_means(matrix)}
+    record["cuts"] = {f"cuts/{name}": values.tobytes().hex() for name, values in cuts.items()}
     return record
 
 
@@ -133,37 +186,31 @@ def _without_data(
     return cleaned, record, np.ones(source.n_frames)
 
 
-def read_record(path: AnyPath) -> BinRecord:
-    record, index = store_writer.read_json(path), int(path.name[4:-5])
-    if not isinstance(record, dict) or record.get("digest") != _digest(index, record):
+def cuts_of(records: Sequence[BinRecord], n_frames: int) -> dict[str, np.ndarray]:
+    """Return the averages of all bins over cells of age and lag, and over the pairs with each frame."""
+    cells = len(age_edges(n_frames)) - 1, len(lag_edges(n_frames)) - 1
+    cuts = {
+        "cuts/c2": ("f8", cells),
+        "cuts/count": ("i8", cells),
+        "cuts/frames": ("f8", (n_frames,)),
+    }
+    return {
+        name: np.stack(
+            [np.frombuffer(bytes.fromhex(r["cuts"][name]), kind).reshape(shape) for r in records]
+        )
+        for name, (kind, shape) in cuts.items()
+    }
+
+
+def read_records(path: AnyPath) -> dict[int, BinRecord]:
+    """Return the records that `write_bins` has written, by the position of their bins."""
+    held, first = store_writer.read_json(path), int(path.name[4:-5])
+    records = held.get("records") if isinstance(held, dict) else None
+    if not isinstance(records, list) or held.get("digest") != _digest(first, records):
         raise StoreError(f"{path} is damaged: give --overwrite to start over")
-    return record
+    return dict(enumerate(records, first))
 
 
-def _digest(index: int, record: BinRecord) -> str:
-    content = json.dumps([index, record | {"digest": ""}], sort_keys=True)
+def _digest(first: int, records: Sequence[BinRecord]) -> str:
+    content = json.dumps([first, records], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _write_matrix(
-    array: AnyPath, index: int, values: Float32[np.ndarray, "m m"], side: int, sharded: bool
-) -> list[tuple[int, int]]:
-    """Write the chunks on and above the diagonal, row by row; return the checksum and bytes of each."""
-    tiles = -(-len(values) // side)
-    height = schema.shard_rows(tiles, side)
-    written, shard = [], dict[tuple[int, int], bytes]()
-    for rows, cols in upper_blocks(len(values), side):
-        padded = np.full((side, side), np.nan, np.float32)  # NaN past the edges of the array
-        padded[: rows.stop - rows.start, : cols.stop - cols.start] = values[rows, cols]
-        chunk = encode_chunk(padded)
-        written.append((chunk.checksum, len(chunk.content)))
-        i, j = rows.start // side, cols.start // side
-        if not sharded:
-            store_writer.write_bytes(array, (index, i, j), chunk.content)
-            continue
-        shard[i % height, j] = chunk.content
-        if j == tiles - 1 and (i == tiles - 1 or (i + 1) % height == 0):
-            content = shard_content(shard, height, tiles)
-            store_writer.write_bytes(array, (index, i // height, 0), content)
-            shard.clear()
-    return written

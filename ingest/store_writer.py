@@ -116,6 +116,8 @@ def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
 def level_means(matrix: MaskedMatrix) -> dict[int, Float32[np.ndarray, "i j"]]:
     """Return the means over blocks of each level, NaN on and below the block diagonal."""
     n, means, finest = len(matrix.value), {}, schema.LEVELS[0]
+    if not schema.level_frames(n, finest):
+        return means
     total, count = _upper_sums(matrix.value, np.float64), _upper_sums(matrix.is_known, np.uint16)
     for level in schema.LEVELS:
         if level != finest:
@@ -303,11 +305,7 @@ def write_array(store: AnyPath, name: str, values: np.ndarray) -> None:
     spec = (SMALL_ARRAYS | OPTIONAL_ARRAYS)[name]
     values = np.asarray(values, spec.dtype)
     _write_metadata(store / name, array_metadata(spec, values.shape))
-    write_chunk(store / name, (0,) * values.ndim, values)
-
-
-def write_chunk(array: AnyPath, key: tuple[int, ...], values: np.ndarray) -> None:
-    write_bytes(array, key, encode_chunk(values).content)
+    write_bytes(store / name, (0,) * values.ndim, encode_chunk(values).content)
 
 
 def write_bytes(array: AnyPath, key: tuple[int, ...], content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Source → Zarr store: one task per matrix; an interrupted ingest can be resumed at any point."""
+"""Source → Zarr store: a task for each matrix, or for some small ones; it can be resumed at any point."""
 
 import concurrent.futures as futures
 import hashlib
@@ -42,7 +42,7 @@ from homodyne_dask.text import known_number
 from ingest import noise_and_beam_trips as noise
 from ingest import repeats_and_copies as repeats
 from ingest import store_writer
-from ingest.bin_task import BinRecord, read_record, write_bin
+from ingest.bin_task import BinRecord, cuts_of, read_records, write_bins
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import Source
 from ingest.store_writer import sums_by_chunk
@@ -51,7 +51,7 @@ _HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
 _MOST_ROWS = 40
 Progress = Callable[[int, int], None]
 """Called with the number of bins that are done, and of all."""
-RECORD_VERSION = 12
+RECORD_VERSION = 13
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -167,11 +167,15 @@ def ingest(
     if target is None:
         target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
     target = files.absolute(target)
-    sharded = isinstance(target, UrlPath) if sharded is None else sharded
+    few_files = sharded
+    if few_files is None:
+        many = len(source.label) >= schema.MANY_BINS and schema.is_one_chunk(source.n_frames)
+        few_files = many or isinstance(target, UrlPath)
     try:
         with futures.ThreadPoolExecutor(1) as background, files.no_more_waiting():
             digest = background.submit(_digest, paths)
-            job = _IngestJob(source, target, states, digest, options, sharded, strict, overwrite)
+            how = few_files, sharded is not None, strict, overwrite
+            job = _IngestJob(source, target, states, digest, options, *how)
             return _ingest(job, client, progress)
     except OSError as error:
         raise StoreError(
@@ -267,6 +271,8 @@ class _IngestJob:
     """SHA-256 of the source, computed while the first bins are written."""
     options: IngestOptions
     sharded: bool
+    asked: bool
+    """Whether shards, or files of single chunks, were asked for: a store with the others is another."""
     strict: bool
     overwrite: bool
 
@@ -286,6 +292,17 @@ class _IngestJob:
             "schema": schema.VERSION,
             "records": RECORD_VERSION,
         }
+
+    def batches(self) -> list[range]:
+        """Return the bins of each task: those of a shard, or one."""
+        total, n_frames = len(self.source.label), self.source.n_frames
+        number = schema.shard_shape(n_frames, 1)[0] if self.sharded else 1
+        return [range(n, min(n + number, total)) for n in range(0, total, number)]
+
+    def task(self, bins: range, use: np.ndarray, left_out: dict[int, str]) -> tuple[Any, ...]:
+        """Return the arguments of `write_bins`."""
+        sources = [self.source.only(index) for index in bins]
+        return sources, self.target, bins.start, use, self.sharded, left_out
 
     def write(self) -> None:
         store_writer.write_json(self.file, self.as_json())
@@ -308,8 +325,12 @@ class _IngestJob:
         if ingested.get("source_sha256") == self.digest.result():
             if begun:
                 return "begun" if begun == self.as_json() else "nothing"
-            if attrs.get("ingest_options") == self.options_json():
-                return "whole" if attrs.get("schema_version") == schema.VERSION else "nothing"
+            options = [attrs.get("ingest_options"), self.options_json()]
+            if not self.asked:
+                options = [{**(each or {}), "sharded": None} for each in options]
+            if options[0] == options[1]:
+                readable = attrs.get("schema_version") in schema.READ_VERSIONS
+                return "whole" if readable else "nothing"
             content = "the same file with other options"
         elif begun:
             content = "the unfinished ingest of another file"
@@ -341,8 +362,11 @@ def _ingest(job: _IngestJob, client, progress: Progress | None) -> IngestReport:
                 written = background.submit(job.write)
                 records = _write_bins(job, use, client, progress)
             written.result()
-            for index, why in _left_out(source, records, job.options.keep_copies).items():
-                records[index] = write_bin(source.only(index), target, index, use, job.sharded, why)
+            left_out = _left_out(source, records, job.options.keep_copies)
+            for bins in job.batches():
+                if reasons := {index: left_out[index] for index in bins if index in left_out}:
+                    again = write_bins(*job.task(bins, use, reasons))
+                    records[bins.start : bins.stop] = again
             reasons = [record["left_out"] for record in records if record["left_out"]]
             if len(reasons) == len(records):
                 raise SourceError(f"{reasons[0]}; no bin is left to fit")
@@ -404,24 +428,25 @@ def _records(target: AnyPath) -> dict[int, AnyPath]:
 
 
 def _write_bins(job: _IngestJob, use, client, progress: Progress | None) -> list[BinRecord]:
-    done = {index: read_record(path) for index, path in _records(job.target).items()}
+    done = dict[int, BinRecord]()
+    for path in _records(job.target).values():
+        done |= read_records(path)
     total = len(job.source.label)
-    todo = [index for index in range(total) if index not in done]
+    todo = [bins for bins in job.batches() if bins.start not in done]
     if client is None:
         pool, at_once = futures.ThreadPoolExecutor(LOCAL_TASKS), LOCAL_TASKS
-    else:  # one matrix per thread
+    else:  # one task per thread
         pool, at_once = client.get_executor(pure=False), max(1, sum(client.nthreads().values()))
     with pool, _lost_workers(client):
-        running: dict[futures.Future, int] = {}
+        running: dict[futures.Future, range] = {}
         try:
             with files.no_more_waiting():
                 while todo or running:
                     while todo and len(running) < at_once:
-                        index = todo.pop(0)
-                        task = (job.source.only(index), job.target, index, use, job.sharded)
-                        running[pool.submit(write_bin, *task)] = index
+                        bins = todo.pop(0)
+                        running[pool.submit(write_bins, *job.task(bins, use, {}))] = bins
                     for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
-                        done[running.pop(future)] = future.result()
+                        done |= zip(running.pop(future), future.result(), strict=True)
                         if progress:
                             progress(len(done), total)
         finally:
@@ -466,13 +491,6 @@ def _finish(job: _IngestJob, use, records: list[BinRecord]) -> BinRecord:
     store_writer.remove_partial_files(target)
     # what a fit will read, not what was meant to be written, is what the manifest vouches for
     written = {name: read_array(target, name) for name in dict.fromkeys([*SMALL_ARRAYS, *arrays])}
-    for index, record in enumerate(records):
-        for name, digest in record["cells"].items():
-            if array_digest(written[name][index]) != digest:
-                raise StoreError(
-                    f"{target}: {name} of bin {index + 1} was changed before the ingest was complete: give "
-                    f"--overwrite to start over"
-                )
     attrs = _attributes(job, sigma.source, notes)
     digests = {name: array_digest(values) for name, values in written.items()}
     manifest = manifest_json(source.n_frames, records, digests, attrs, job.sharded)
@@ -496,6 +514,7 @@ def _arrays_of_all_bins(
         "beta_ingest": np.array([record["contrast"] for record in records], float),
         **{f"sums/{name}": values for name, values in sums.items()},
         **source.pictures._asdict(),
+        **cuts_of(records, source.n_frames),
         "cuts/g2": source.g2,
     }
     return {name: values for name, values in arrays.items() if values is not None}

@@ -5,6 +5,7 @@ belongs to the blocks of its two frames.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -210,7 +211,8 @@ def _leaf(point: ModelPoint, data: Block, linear: LinearParams | None, blocks: F
         rows, columns = slice(i, i + side), slice(j, j + side)
         weights = sides[0][:, rows], sides[1][:, columns]
         values, *weights = map(np.ascontiguousarray, (c2[:, rows, columns], *weights))
-        block = Block(values, weights[0], weights[1], data.q, data.phi, i0, j0)
+        cut = {"weight_rows": weights[0], "weight_columns": weights[1], "i0": i0, "j0": j0}
+        block = replace(data, c2=values, **cut)
         if linear is None:
             gram = backend.gram(point, block, None)[0]
         else:

@@ -162,17 +162,22 @@ def _means(scan: Scan, cells: FittedCells, contrast: PerBin) -> list[_Means]:
             (f"the bins at q = {q:.6g} 1/Å", with_noise & (numbers == n))
             for n, q in enumerate(rings)
         ]
+    alone = {
+        b: _of_group(
+            bin.words(scan), cells, np.arange(len(with_noise)) == b, 1.0, float(contrast[b])
+        )
+        for b, bin in cells.bins.items()
+    }
     means = []
     for words, members in groups:
-        if not members.any():
-            continue
-        several = max(cells.shared.counts(np.flatnonzero(members).tolist()).values())
-        typical = float(np.median(contrast[members]))
-        means.append(_of_group(words, cells, members, several, typical))
-    for b, bin in cells.bins.items():
-        alone, words = np.arange(len(with_noise)) == b, bin.words(scan)
-        of_bin = _of_group(words, cells, alone, 1.0, float(contrast[b]))
-        means.append(of_bin._replace(repeats=len(bin.members)))
+        bins = np.flatnonzero(members).tolist()
+        if len(bins) == 1:  # a ring of one bin
+            means.append(alone[bins[0]]._replace(words=words))
+        elif bins:
+            several = max(cells.shared.counts(bins).values())
+            typical = float(np.median(contrast[members]))
+            means.append(_of_group(words, cells, members, several, typical))
+    means += [alone[b]._replace(repeats=len(bin.members)) for b, bin in cells.bins.items()]
     return means + _with_phi(scan, cells, float(np.median(contrast)))
 
 

@@ -68,7 +68,7 @@ def coarse_min_lag(min_lag: int, factor: int) -> int:
 
 @dataclass(frozen=True)
 class Block:
-    """Some bins of one q on one tile, of one shape: padded bins are never read, frames outside are NaN."""
+    """Some bins on one tile, of one shape: padded bins are never read, frames outside are NaN."""
 
     c2: "Float32[np.ndarray | Array, 'padded T T']"
     """Of NumPy, or of JAX where it was put on a device, which then computes."""
@@ -81,6 +81,8 @@ class Block:
     """degree."""
     i0: int
     j0: int
+    several_q: bool = False
+    """Else all bins have one q, and share what depends on it alone."""
 
     def padded(self, values: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " padded"]:
         return np.pad(values, (0, len(self.c2) - len(values)))

@@ -61,6 +61,7 @@ from homodyne_dask.models.shear_factor import (
     wave,
 )
 from homodyne_dask.models.transport import (
+    BinScales,
     Convention,
     Shear,
     TransportModel,
@@ -89,7 +90,8 @@ class TransportTables(NamedTuple):
     rows: Float[Any, "tables T"]
     """1, one for each parameter of J, under shear one for each of γ̇ and G, last C."""
     columns: Float[Any, "tables T"]
-    k: Float[Array, ""] | float
+    k: Float[Any, ""] | Float[Any, " padded"]
+    """Of all bins, or, if they differ in q, of each."""
     s: Float[Any, " padded"]
     ds: Float[Any, " padded"]
 
@@ -116,12 +118,13 @@ class Waves(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """Tables along rows and columns of a sub-block, and what all bins of one q share there."""
+    """Tables along rows and columns of a sub-block, and what all bins share there."""
 
     rows: Float[Array, "tables R"]
     columns: Float[Array, "tables S"]
     E: Float[Array, "R S"]
-    """exp(-k ΔC); NaN marks pairs that do not count: it propagates to f and is masked there."""
+    """exp(-k ΔC), or ΔC where bins differ in k (`TransportFamily.of_bin`); NaN marks pairs that do not count:
+    it propagates to f and is masked there."""
     strain: Float[Array, "R S"]
     """ΔG in the form that f takes, its derivative by ΔG, and 1/ΔG."""
     sign: Float[Array, "R S"]
@@ -151,10 +154,10 @@ class TransportFamily:
         rounded = [tuple(values.astype(self.dtype) for values in pair) for pair in pairs]
         return Waves(*lax.optimization_barrier(rounded))
 
-    def sides(self, sub_block: SubBlock, k: Array | float, rows: Array, columns: Array) -> Sides:
+    def sides(self, sub_block: SubBlock, k: Any, rows: Array, columns: Array) -> Sides:
         C, G = ((columns[n][None, :] - rows[n][:, None]) for n in (-1, -2))
-        E = decay(self.convention, jnp.asarray(k), C)
-        E = jnp.where(sub_block.counted, E, jnp.nan).astype(self.dtype)
+        E = C if jnp.ndim(k) else decay(self.convention, jnp.asarray(k), C).astype(self.dtype)
+        E = jnp.where(sub_block.counted, E, jnp.nan)
         dG, sign = strain(self.convention, G)
         fields = E, *(field.astype(self.dtype) for field in (dG, sign, 1 / dG))
         before, behind = rows[-2], columns[-2]
@@ -162,6 +165,13 @@ class TransportFamily:
         apart = jnp.maximum(behind.min() - before.max(), before.min() - behind.max())
         E, dG, sign, inverse = lax.optimization_barrier(fields)
         return Sides(rows, columns, E, dG, sign, inverse, apart)
+
+    def of_bin(self, k: Any, sides: Sides, bin: Array) -> Sides:
+        """Return sides with exp(-k ΔC) of a bin."""
+        if not jnp.ndim(k):
+            return sides
+        E = decay(self.convention, jnp.asarray(k)[bin], sides.E).astype(self.dtype)
+        return sides._replace(E=lax.optimization_barrier(E))
 
     def fields(
         self, s: Array, trig: Waves, sides: Sides, pairs: BinPairs, measured: Bool[Array, "R S"]
@@ -195,9 +205,10 @@ class TransportFamily:
     def of_tile(
         self, at_frames: AtFrames, rows: Int[Array, " R"], columns: Int[Array, " S"]
     ) -> TransportTables:
-        s, ds = at_frames.of_bin
+        s, ds, *k = at_frames.of_bin
         s = s if at_frames.tables.ndim == 2 else s[:, None]
-        return TransportTables(*centred(at_frames.tables, rows, columns), at_frames.common, s, ds)
+        tables = centred(at_frames.tables, rows, columns)
+        return TransportTables(*tables, k[0] if k else at_frames.common, s, ds)
 
 
 class SeveralThetas:
@@ -217,6 +228,7 @@ class SeveralThetas:
 
     def of_bin(self, sides: Sides, pairs: BinPairs, measured: Bool[Array, "R S"]) -> list[Array]:
         shear, convention = self.family.shear, self.family.convention
+        sides = self.family.of_bin(self.k, sides, pairs.bin)
         if not shear:
             return [jnp.where(measured, unsheared(convention, sides.E), 0)]
         scale = self.s[:, pairs.bin, None, None]
@@ -270,10 +282,12 @@ class Terms:
         return self.family.sides(sub_block, self.tables.k, *sub_block.cut(rows, columns))
 
     def of_bin(self, sides: Sides, pairs: BinPairs, measured: Bool[Array, "R S"]) -> list[Array]:
+        sides = self.family.of_bin(self.tables.k, sides, pairs.bin)
         f, v = self.fields(sides, pairs, jnp.isfinite(sides.E))
         change = sides.columns[:, None, :] - sides.rows[:, :, None]
         C, *of_shear = self.groups
-        columns = [f[None], -self.tables.k * f * change[C]]
+        k = jnp.asarray(self.tables.k)
+        columns = [f[None], -(k[pairs.bin] if k.ndim else k) * f * change[C]]
         for G in of_shear:
             s, ds = (jnp.asarray(scale)[pairs.bin] for scale in (self.tables.s, self.tables.ds))
             scales = jnp.stack([*[s] * (G.stop - G.start - 1), ds])
@@ -321,7 +335,8 @@ class Terms:
         """Return Xᵀ W X over the columns 1, y - 1, f, ∂f/∂theta from the sums."""
         tables, groups = self.tables, self.groups
         rows, columns, s = tables.rows[:-1], tables.columns[:-1], tables.s
-        factors = [-jnp.ones((len(s), groups[0].stop - groups[0].start)) * tables.k]
+        k = jnp.reshape(tables.k, (-1, 1))
+        factors = [-jnp.ones((len(s), groups[0].stop - groups[0].start)) * k]
         for G in groups[1:]:
             factors.append(jnp.stack([*[s] * (G.stop - G.start - 1), tables.ds], axis=1))
         blocks = {}
@@ -375,6 +390,7 @@ def gram_kernel(
     terms = Terms(family, tables)
 
     def add(sums: BlockSums, sides: Sides, pairs: BinPairs) -> BlockSums:
+        sides = family.of_bin(tables.k, sides, pairs.bin)
         y = pairs.c2.astype(family.dtype)
         measured = jnp.isfinite(y + sides.E)  # E is NaN where a pair is too close
         f, v = lax.optimization_barrier(terms.fields(sides, pairs, measured))
@@ -409,6 +425,7 @@ def robust_kernel(
         sums: tuple[BlockSums, Array], sides: Sides, pairs: BinPairs
     ) -> tuple[BlockSums, Array]:
         of_f, sums_without_f = sums
+        sides = family.of_bin(tables.k, sides, pairs.bin)
         b, measured = pairs.bin, jnp.isfinite(pairs.c2) & pairs.sub_block.counted
         f, v = lax.optimization_barrier(terms.fields(sides, pairs, measured))
         y = jnp.where(measured, pairs.c2.astype(family.dtype) - 1, 0)
@@ -450,6 +467,7 @@ def candidates_kernel(
 
     def add(sums: Array, shared: tuple[Array, Waves, Sides], pairs: BinPairs) -> Array:
         s, trig, sides = shared
+        sides = family.of_bin(tables.k, sides, pairs.bin)
         y = pairs.c2.astype(family.dtype)
         measured = jnp.isfinite(y + sides.E)
         f = lax.optimization_barrier(family.fields(s, trig, sides, pairs, measured)[0])
@@ -481,10 +499,15 @@ def _family(
 
 def _arguments_at(point: TransportPoint, block: Block) -> tuple[MeasuredBlock, TransportTables]:
     scales = point.scales(block.q, block.phi)
-    cut = point.sub_blocks(block.q[0], block.i0, block.j0, block.c2.shape[-1])
+    cut = point.sub_blocks(block.q.min(), block.i0, block.j0, block.c2.shape[-1])
     s, ds = block.padded(scales.s), block.padded(scales.ds)
-    tables = TransportTables(*_centred(point.rows, block), scales.k[0], s, ds)
+    tables = TransportTables(*_centred(point.rows, block), _decays(block, scales), s, ds)
     return measured_block(block, cut, point.min_lag), tables
+
+
+def _decays(block: Block, scales: BinScales) -> Any:
+    """Return k of all bins of a block, or of each where they may differ in q."""
+    return block.padded(scales.k) if block.several_q else scales.k[0]
 
 
 def _arguments_of_points(
@@ -493,11 +516,12 @@ def _arguments_of_points(
     T, first = block.c2.shape[-1], points[0]
     rows, columns = zip(*(_centred(point.rows[-2:], block) for point in points), strict=True)
     scales = [point.scales(block.q, block.phi) for point in points]
-    kC = scales[0].k[0] * np.array([point.rows[-1] for point in points])
+    kC = scales[0].k.min() * np.array([point.rows[-1] for point in points])
     cut = sub_blocks(block.i0, block.j0, T, first.min_lag, kC, first.frames)
     s = np.array([block.padded(of_point.s) for of_point in scales])
     ds = block.padded(scales[0].ds)
-    tables = TransportTables(np.array(rows), np.array(columns), scales[0].k[0], s, ds)
+    k = _decays(block, scales[0])
+    tables = TransportTables(np.array(rows), np.array(columns), k, s, ds)
     return measured_block(block, cut, first.min_lag), tables
 
 
@@ -547,7 +571,8 @@ def tile_grams(
     rows = first.rows if derivatives else np.array([point.rows[-2:] for point in points])
     s, ds = np.stack([of_point.s for of_point in scales], axis=1), scales[0].ds[:, None]
     columns = 2 + (1 + problem.model.size if derivatives else len(points))
-    frames = AtFrames(rows, scales[0].k[0], (s, ds))
+    k = scales[0].k
+    frames = AtFrames(rows, k[0], (s, ds, k[:, None]) if block.several_q else (s, ds))
     family = _family(problem, derivatives, mixed)
     return grams_of_tiles(family, frames, columns, problem, first.min_lag, work)
 

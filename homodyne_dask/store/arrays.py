@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ class ArraySpec(NamedTuple):
     dtype: str
     units: str | None = None
     whole: bool = True
-    """One chunk holds all; else each bin, or tile of a bin, has its own."""
+    """One chunk holds all; else each bin had its own in stores of version 4."""
     least: float = -1e100
     """The least value; the largest is 1e100, whose square is a number."""
 
@@ -110,7 +111,9 @@ def array_metadata(
     }
 
 
-def metadata_of_arrays(bins: int, n_frames: int, sharded: bool) -> dict[str, dict[str, Any]]:
+def metadata_of_arrays(
+    bins: int, n_frames: int, sharded: bool, version: int = schema.VERSION
+) -> dict[str, dict[str, Any]]:
     """Return the metadata of every array of a store, but OPTIONAL_ARRAYS, by name."""
     side, tiles = schema.tile_side(n_frames), schema.tiles_per_side(n_frames, 1)
     ages, lags = (len(edges(n_frames)) - 1 for edges in (age_edges, lag_edges))
@@ -120,12 +123,14 @@ def metadata_of_arrays(bins: int, n_frames: int, sharded: bool) -> dict[str, dic
     for factor in schema.factors(n_frames):
         tiles = schema.tiles_per_side(n_frames, factor)
         rows = n_frames if factor == 1 else schema.level_frames(n_frames, factor)
-        shard = (1, schema.shard_rows(tiles, side) * side, tiles * side) if sharded else ()
+        bins_of_shard, height = schema.shard_shape(n_frames, factor, version)
+        shard = (bins_of_shard, height * side, tiles * side) if sharded else ()
         matrix = array_metadata(spec, (bins, rows, rows), (1, side, side), shard)
         metadata[schema.matrix_name(factor)] = matrix
     for name, spec in SMALL_ARRAYS.items():
         shape = [sizes[dim] for dim in spec.dims]
-        metadata[name] = array_metadata(spec, shape, shape if spec.whole else [1, *shape[1:]])
+        whole = spec.whole or version > 4
+        metadata[name] = array_metadata(spec, shape, shape if whole else [1, *shape[1:]])
     return metadata
 
 
@@ -188,12 +193,14 @@ def read_array(store: str | AnyPath, name: str) -> np.ndarray:
     """Return a small array; whether it is the one that was ingested there, `Manifest.read_array` says."""
     spec = (SMALL_ARRAYS | OPTIONAL_ARRAYS)[name]
     try:
-        shape = tuple(int(length) for length in read_metadata(store, name)["shape"])
+        metadata = read_metadata(store, name)
+        shape = tuple(int(length) for length in metadata["shape"])
+        by_bin = not spec.whole and metadata["chunk_grid"]["configuration"]["chunk_shape"][0] == 1
         size = np.dtype(spec.dtype).itemsize * int(np.prod(shape, dtype=object))
         if len(shape) != len(spec.dims) or min(shape) < 1 or size > MAX_BYTES:
             raise ValueError(f"its shape is {list(shape)}")
         values = np.empty(shape, spec.dtype)
-        for first, chunk in enumerate([values] if spec.whole else values):
+        for first, chunk in enumerate(values if by_bin else [values]):
             place = [first, *[0] * (len(shape) - 1)]
             read_decoded(ByteRange(inside(store, name, "c", *map(str, place))), chunk)
     except (*DAMAGED, TypeError, KeyError) as e:
@@ -224,9 +231,10 @@ def checked_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> schema.At
             f"{store} is a Zarr store, but not one that ingest wrote: make one with `homodyne-dask ingest`"
         )
     version = attrs.get("schema_version")
-    if version != schema.VERSION:
+    if version not in schema.READ_VERSIONS:
         raise StoreError(
-            f"{store} has schema version {version}, but this program reads {schema.VERSION}: "
+            f"{store} has schema version {version}, but this program reads "
+            f"{' and '.join(map(str, schema.READ_VERSIONS))}: "
             f"ingest the source again"
         )
     if attrs.get("complete") is not True:
@@ -241,13 +249,13 @@ def checked_attributes(store: str | AnyPath, attrs: dict[str, Any]) -> schema.At
         ) from e
 
 
-def check_arrays(store: str | AnyPath) -> tuple[int, int]:
+def check_arrays(store: str | AnyPath, version: int) -> tuple[int, int]:
     """Return the numbers of bins and frames; refuses metadata of arrays that ingest does not write."""
     bins, n_frames = (_length(store, name) for name in ("q", "time"))
     # names of dimensions and transformers, which change no value, are left to the library that wrote them
     ignored = {"attributes", "dimension_names", "storage_transformers"}
     sharded = schema.SHARDED in str(read_metadata(store, "c2").get("codecs"))
-    for name, expected in metadata_of_arrays(bins, n_frames, sharded).items():
+    for name, expected in metadata_of_arrays(bins, n_frames, sharded, version).items():
         held = read_metadata(store, name)
         for metadata in (expected, held):
             metadata["units"] = metadata.get("attributes", {}).get("units")
@@ -344,7 +352,8 @@ def read_manifest(
         raise ingest_again(store, why) from e
     try:
         held = json.loads(content)
-        manifest, of_attributes = _parsed(held, bins, frames), held["attributes"]
+        version = int(attrs["schema_version"])
+        manifest, of_attributes = _parsed(held, bins, frames, version), held["attributes"]
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as e:
         why = f"{schema.MANIFEST} is not a manifest ({type(e).__name__}: {why_unreadable(e)})"
         raise ingest_again(store, why) from e
@@ -356,7 +365,7 @@ def read_manifest(
     return manifest
 
 
-def _parsed(held: Any, bins: int, frames: int) -> Manifest:
+def _parsed(held: Any, bins: int, frames: int, version: int) -> Manifest:
     tiles = {factor: schema.tiles_per_side(frames, factor) for factor in schema.factors(frames)}
     listed = {factor: held["chunks"][schema.matrix_name(factor)] for factor in tiles}
     pairs = _by_tile(held["pairs"], bins, tiles[1], np.int64)
@@ -367,21 +376,22 @@ def _parsed(held: Any, bins: int, frames: int) -> Manifest:
         {factor: _by_tile(listed[factor], bins, tiles[factor], np.uint32) for factor in tiles},
         pairs,
         {name: str(held["arrays"][name]) for name in names},
-        None if "sizes" not in held else _spans(held["sizes"], bins, frames),
+        None if "sizes" not in held else _spans(held["sizes"], bins, frames, version),
     )
 
 
-def _spans(sizes: Any, bins: int, frames: int) -> dict[int, np.ndarray]:
-    """Return the first byte and the number of bytes of chunks that fill their shards row by row."""
+def _spans(sizes: Any, bins: int, frames: int, version: int) -> dict[int, np.ndarray]:
+    """Return the first byte and the number of bytes of chunks that fill their shards one after the other."""
     spans = {}
     for factor in schema.factors(frames):
         tiles = schema.tiles_per_side(frames, factor)
-        height = schema.shard_rows(tiles, schema.tile_side(frames))
+        bins_of_shard, height = schema.shard_shape(frames, factor, version)
         count = _by_tile(sizes[schema.matrix_name(factor)], bins, tiles, np.int64)
         first = np.zeros_like(count)
-        for row in range(0, tiles, height):
-            shard = count[:, row : row + height].reshape(bins, -1)
-            first[:, row : row + height] = (shard.cumsum(1) - shard).reshape(bins, -1, tiles)
+        for b, row in product(range(0, bins, bins_of_shard), range(0, tiles, height)):
+            place = slice(b, b + bins_of_shard), slice(row, row + height)
+            shard = count[place]
+            first[place] = (shard.cumsum() - shard.ravel()).reshape(shard.shape)
         spans[factor] = np.stack([first, count], axis=-1)
     return spans
 

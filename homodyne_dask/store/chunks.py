@@ -49,9 +49,11 @@ def encode_chunk(values: np.ndarray) -> EncodedChunk:
     return EncodedChunk(body + checksum.to_bytes(CHECKSUM_BYTES, "little"), checksum)
 
 
-def shard_content(chunks: Mapping[tuple[int, int], bytes], rows: int, columns: int) -> bytes:
-    """Return the bytes of a shard: its chunks, by row and column, and the index by which Zarr finds them."""
-    index = np.full((rows, columns, 2), np.iinfo(np.uint64).max, "<u8")
+def shard_content(
+    chunks: Mapping[tuple[int, int, int], bytes], shape: tuple[int, int, int]
+) -> bytes:
+    """Return the bytes of a shard: its chunks, by bin, row and column, and the index that Zarr reads."""
+    index = np.full((*shape, 2), np.iinfo(np.uint64).max, "<u8")
     first = 0
     for tile, content in chunks.items():
         index[tile], first = (first, len(content)), first + len(content)

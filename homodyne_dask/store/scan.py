@@ -238,9 +238,10 @@ class Scan(Printed, BinsAndFrames):
         """Return the location of the bytes of a chunk: its own file, or a range of a shard."""
         array, place, span = schema.matrix_name(chunk.factor), chunk[1:], None
         if self.manifest.spans is not None:
-            spans = self.manifest.spans[chunk.factor]
-            rows = schema.shard_rows(spans.shape[1], schema.tile_side(self.n_frames))
-            place, span = (chunk.bin, chunk.i // rows, 0), tuple(spans[chunk[1:]].tolist())
+            version = self.attributes.schema_version
+            bins, rows = schema.shard_shape(self.n_frames, chunk.factor, version)
+            span = tuple(self.manifest.spans[chunk.factor][chunk[1:]].tolist())
+            place = chunk.bin // bins, chunk.i // rows, 0
         return ByteRange(inside(self.path, array, "c", *map(str, place)), span)
 
     @property
@@ -400,7 +401,7 @@ def open_dataset(path: str | AnyPath) -> Scan:
         raise StoreError(f"{where} is a file, not a store: run `homodyne-dask ingest {where}`")
     attrs = arrays.read_metadata(where).get("attributes", {})
     attributes = arrays.checked_attributes(where, attrs)
-    bins, frames = arrays.check_arrays(where)
+    bins, frames = arrays.check_arrays(where, attributes.schema_version)
     if bins % (scans := len(attributes.scans or [1])):
         raise arrays.ingest_again(where, f"{bins} bins are not those of {scans} scans")
     manifest = read_manifest(where, attrs, bins, frames)

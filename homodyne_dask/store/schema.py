@@ -49,9 +49,9 @@ for a stray group member) lists what belongs at each place:
                           sorted keys
     sizes                 only in a store with shards: as `chunks`, the bytes of each chunk
 
-In a store with shards (Zarr's `sharding_indexed`) the chunks of c2 and of the levels lie in files of
-`shard_rows` rows of chunks of one bin each, one chunk after the other from the first byte on, with Zarr's
-index at the end. Where a chunk begins follows from `sizes`.
+In a store with shards (Zarr's `sharding_indexed`) the chunks of c2 and of the levels lie in files of some
+rows of chunks of one bin, or of some bins of one chunk (`shard_shape`), one chunk after the other from the
+first byte on, with Zarr's index at the end. Where a chunk begins follows from `sizes`.
 """
 
 from pathlib import Path
@@ -59,7 +59,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
-VERSION = 4
+VERSION = 5
+READ_VERSIONS = (4, VERSION)
+"""In stores of version 4 each bin has a chunk of its own in `cuts/`, and no two bins share a shard."""
 FORMAT = "homodyne_dask"
 MANIFEST = "c2/manifest.json"
 WORK_FOLDER = ".ingest"
@@ -81,6 +83,10 @@ SIDE_STEP = 64
 """Frames that the sides of smaller chunks are multiples of: those of the sub-blocks that kernels compute."""
 SHARD_BYTES = 1 << 27
 """Most bytes of decoded chunks in a shard, unless one row of chunks has more."""
+SHARED_SHARD_BYTES, MANY_BINS = 1 << 22, 128
+"""Most bytes of decoded chunks in a shard of several bins, which are one task of an ingest; and from how many
+bins of one chunk each on they share shards unless asked not to: to make their files and folders takes longer
+than to read and clean them."""
 SHARDED = "sharding_indexed"
 ENTRY_FIELDS = ("entry_identifier", "scan_number", "start_time", "end_time")
 BEAM_FIELDS, SAMPLE_FIELDS = ("incident_energy",), ("temperature", "temperature_set")
@@ -199,9 +205,17 @@ def factors(n_frames: int) -> list[int]:
     return [1, *(factor for factor in LEVELS if level_frames(n_frames, factor))]
 
 
-def shard_rows(tiles: int, side: int) -> int:
-    """Return the rows of chunks in a shard of a matrix with so many chunks of `side` frames along a side."""
-    return min(tiles, max(1, SHARD_BYTES // (4 * tiles * side**2)))
+def shard_shape(n_frames: int, factor: int, version: int = VERSION) -> tuple[int, int]:
+    """Return the bins of a shard of c2 or of a level, and its rows of chunks: one of the two is 1."""
+    tiles, chunk_bytes = tiles_per_side(n_frames, factor), 4 * tile_side(n_frames) ** 2
+    rows = min(tiles, max(1, SHARD_BYTES // (tiles * chunk_bytes)))
+    bins = SHARED_SHARD_BYTES // chunk_bytes if is_one_chunk(n_frames) and version > 4 else 1
+    return bins, rows
+
+
+def is_one_chunk(n_frames: int) -> bool:
+    """Return whether the matrix of a bin is a single chunk."""
+    return tiles_per_side(n_frames, 1) == 1
 
 
 def matrix_name(factor: int) -> str:

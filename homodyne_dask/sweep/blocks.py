@@ -49,6 +49,8 @@ class BlockSource(NamedTuple):
     """Frames averaged into one."""
     device: str = ""
     """Where blocks are kept and computed: a device of JAX as 'cuda:0', '' for processors."""
+    several_q: bool = False
+    """The bins of a block may differ in q."""
 
     @property
     def tiles_at_once(self) -> int:
@@ -87,6 +89,7 @@ def read_block(source: BlockSource, place: Place, data: Float32[np.ndarray, "pad
         phi=scan.phi[members],
         i0=i,
         j0=j,
+        several_q=source.several_q,
     )
 
 

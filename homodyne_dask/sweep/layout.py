@@ -24,6 +24,9 @@ MAX_BLOCK_BYTES = 33_554_432
 """Most bytes of a block: 32 bins of 512 frames, or more bins of fewer frames."""
 TILES_AT_ONCE, BYTES_AT_ONCE = 64, 16 * MAX_BLOCK_BYTES
 """Most tiles that a GPU computes in one call, and most bytes of their data."""
+SHARED_BLOCK_BYTES = MAX_BLOCK_BYTES // 8
+"""Bytes up to which bins of few frames and different q share a block: the cost of a block, as of reading it
+and calling its kernel, is that of computing a tenth of this."""
 IN_PROCESS_PAIRS = 4_000_000
 """Below this number of pairs a fit runs in the caller's process, and is one task of many fits."""
 MIN_PAIRS_FOR_LEVELS = 20_000_000
@@ -61,7 +64,7 @@ class Layout:
     padded_bins: int
     """Bins in the array of a block, those of the largest group; smaller groups are padded."""
     groups: tuple[tuple[int, ...], ...]
-    """Indices into the selection's bins; those of a group have one q and share a block."""
+    """Indices into the selection's bins; those of a group share a block."""
     tiles: tuple[tuple[int, int], ...]
     """Rows and columns of the grid of chunks that hold selected pairs, in the order they are summed."""
     pairs: int
@@ -73,6 +76,8 @@ class Layout:
     by_url: bool = False
     """The store is not on a disk: what is fetched ahead lies in the memory of a worker."""
     datum: str = "pairs"
+    several_q: bool = False
+    """Bins of a group may differ in q."""
 
     @property
     def block_bytes(self) -> int:
@@ -115,7 +120,10 @@ class Layout:
     def rows(self) -> list[tuple[str, str]]:
         bins = sum(map(len, self.groups))
         return [
-            ("bins", f"{bins} in {counted(len(self.groups), 'group')} of equal q"),
+            (
+                "bins",
+                f"{bins} in {counted(len(self.groups), 'group')}{' of equal q' * (not self.several_q)}",
+            ),
             (self.datum, f"{self.pairs:,}"),
             ("tiles", f"{self.blocks} of {self.side} × {self.side} frames"),
         ]
@@ -150,11 +158,14 @@ def layout(
     )
     apart = np.zeros(len(scan.bins), int) if apart is None else apart
     groups, cells, by_url = _groups(scan.q, apart, side), 0, is_url(scan.path)
+    of_one_q = len(groups)
     if scan.cells is not None and factor == 1:
         scan.cells.check_any_in(scan.frames, min_lag)
         groups, cells = tuple((b,) for b in range(len(scan.bins))), scan.cells.number
+    elif schema.tiles_per_side(scan.n_frames, 1) == 1:
+        groups = _joined(groups, apart, SHARED_BLOCK_BYTES // (4 * side**2))
     cut = side, max(map(len, groups)), groups, tiles, pairs, factor, cells, by_url
-    return Layout(*cut, scan.datum)
+    return Layout(*cut, scan.datum, len(groups) < of_one_q)
 
 
 def coarse_levels(scan: Scan, fine: Layout, min_lag: int) -> list[Layout]:
@@ -178,6 +189,20 @@ def _groups(q: np.ndarray, apart: np.ndarray, side: int) -> tuple[tuple[int, ...
         shares = np.array_split(members, -(-len(members) // most))
         groups += [tuple(int(b) for b in share) for share in shares]
     return tuple(groups)
+
+
+def _joined(
+    groups: tuple[tuple[int, ...], ...], apart: np.ndarray, most: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return groups of at most so many bins, which hold whole groups of one number beside each other."""
+    joined: list[tuple[int, ...]] = []
+    for group in groups:
+        last = joined[-1] if joined else ()
+        if last and apart[last[0]] == apart[group[0]] and len(last) + len(group) <= most:
+            joined[-1] = last + group
+        else:
+            joined.append(group)
+    return tuple(joined)
 
 
 def runs(layout: Layout, threads: int, shortest: float = MIN_TASK_SECONDS) -> list[Run]:

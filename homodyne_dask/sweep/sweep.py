@@ -198,8 +198,8 @@ def sweep_of(
     level: Layout | None = None,
 ) -> Sweep:
     layout = level or plan.layout
-    place = layout.side, layout.padded_bins, layout.factor, plan.device.place
-    context = TaskContext(BlockSource(selection, *place), problem, plan.budget)
+    cut = layout.side, layout.padded_bins, layout.factor, plan.device.place, layout.several_q
+    context = TaskContext(BlockSource(selection, *cut), problem, plan.budget)
     return Sweep(context, layout, plan.tasks_of(layout), client, plan.workers.threads)
 
 

@@ -226,7 +226,7 @@ def _expected(
 ) -> tuple[Cost, DataSums | None]:
     """Return what a block costs, at the points where it is most, and the sums of its data if known."""
     source, problem = context.source, context.problem
-    q = open_selection(source.selection).q_or_one[place.members[0]]
+    q = open_selection(source.selection).q_or_one[list(place.members)].min()
     i, j = (side * source.side for side in place.tile)
     cuts = [point.sub_blocks(q, i, j, source.side) for point in points]
     active = max((cut.n_active for cut in cuts), default=0)
@@ -295,7 +295,8 @@ def _compiled(context: TaskContext, *_: None) -> tuple[None, Cost]:
     side, padded_bins = source.side, source.padded_bins
     dtype, weights = dtype_of(open_selection(source.selection)), np.zeros((padded_bins, side))
     data, linear = np.zeros((padded_bins, side, side), dtype), np.zeros((padded_bins, 2))
-    empty = Block(data, weights, weights, np.ones(padded_bins), np.zeros(padded_bins), 0, 0)
+    bins = np.ones(padded_bins), np.zeros(padded_bins)
+    empty = Block(data, weights, weights, *bins, 0, 0, source.several_q)
     theta, backend, cells = np.ones(problem.model.size), backend_of(problem.model), cells_of(source)
     point = backend.point(problem, theta, np.arange(2.0))
     if source.device:

@@ -49,6 +49,10 @@ ROWS = {
         "fits.many_bins(folder, 400, 1)",
         "after the passes / whole fit <= 0.85; the aim is 0.35",
     ),
+    "5,000 rings of 15 frames": (
+        "fits.many_bins(folder, 5000, 1, 15)",
+        "ingest CPU s <= 12, fit CPU s <= 8, pass CPU s <= 0.3",
+    ),
     "ingest": ("fits.ingested(folder, 2950)", "MB/s of matrix data >= 150"),
 }
 """What is called, and what is required of the numbers."""

@@ -135,18 +135,15 @@ def edited_record(first, second):
     first.write_text(first.read_text().replace('"zeros": 0', '"zeros": 1'))
 
 
-@pytest.mark.parametrize(("names", "change"), [
-    (".ingest/bin-00000{}.json", exchanged), (".ingest/bin-00000{}.json", edited_record),
-    ("cuts/c2/c/{}/0/0", exchanged), ("cuts/count/c/{}/0/0", exchanged), ("cuts/frames/c/{}/0", exchanged),
-])  # fmt: skip
-def test_what_is_exchanged_between_finished_bins_is_not_sealed(tmp_path, names, change):
+@pytest.mark.parametrize("change", [exchanged, edited_record])
+def test_what_is_exchanged_between_finished_bins_is_not_sealed(tmp_path, change):
     c2 = np.stack([noisy(20, k) for k in range(3)])
     c2[1, 3] = c2[1, :, 3] = np.nan  # counts that differ
     np.savez(tmp_path / "A.npz", c2=c2, q=[0.01] * 3, phi=[0, 60, 120], dt=0.1)
     store = tmp_path / "s.zarr"
     with pytest.raises(KeyboardInterrupt):
         ingest.ingest(tmp_path / "A.npz", store, progress=after_the_hash(3, store, interrupt))
-    change(*(store / names.format(n) for n in (0, 1)))
-    with pytest.raises(StoreError, match=r"damaged|changed before the ingest was complete"):
+    change(*(store / f".ingest/bin-00000{n}.json" for n in (0, 1)))
+    with pytest.raises(StoreError, match="damaged"):
         ingest.ingest(tmp_path / "A.npz", store)
     ingest.ingest(tmp_path / "A.npz", store, overwrite=True)

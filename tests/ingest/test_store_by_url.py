@@ -55,10 +55,10 @@ def test_shards_on_disk_hold_the_chunks_of_single_files(plain, source, tmp_path,
 @pytest.mark.parametrize(("bins", "frames"), [(1, 44722), (23, 9326), (100, 4473), (180, 3334)])
 def test_a_thousand_million_pairs_are_fewer_than_1000_objects(bins, frames):
     assert bins * frames * (frames - 1) / 2 > 1e9
-    side, objects_of_bin = schema.tile_side(frames), 2  # the averages over age and lag
+    objects_of_bin = 0
     for factor in schema.factors(frames):
         tiles = schema.tiles_per_side(frames, factor)
-        objects_of_bin += -(-tiles // schema.shard_rows(tiles, side))
+        objects_of_bin += -(-tiles // schema.shard_shape(frames, factor)[1])
     objects_of_store = 1 + 2 * len(SMALL_ARRAYS) + 2 * 3 + 2  # metadata, small arrays, manifest
     assert bins * objects_of_bin + objects_of_store < 1000
 

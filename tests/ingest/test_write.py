@@ -14,8 +14,9 @@ import ingest
 from homodyne_dask.errors import SourceError
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import SMALL_ARRAYS, ArraySpec, array_metadata
+from homodyne_dask.store.chunks import encode_chunk
 from ingest import store_writer
-from ingest.store_writer import write_chunk
+from ingest.store_writer import write_bytes
 from tests.ingest_files import attributes, manifest, noisy, simulated
 
 
@@ -116,7 +117,8 @@ def test_a_chunk_is_written_as_zarr_would(tmp_path, dtype):
     (tmp_path / "zarr/c2/zarr.json").write_text(json.dumps(metadata))
     zarr.open_array(tmp_path / "zarr/c2", mode="r+")[...] = values
     for index, chunk in enumerate(values):
-        write_chunk(tmp_path / "own", (index, 0, 0), chunk.T.copy().T)
+        content = encode_chunk(chunk.T.copy().T).content
+        write_bytes(tmp_path / "own", (index, 0, 0), content)
     for index in range(2):
         expected = (tmp_path / "zarr/c2/c" / str(index) / "0/0").read_bytes()
         assert (tmp_path / "own/c" / str(index) / "0/0").read_bytes() == expected

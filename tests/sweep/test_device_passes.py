@@ -59,7 +59,15 @@ def of_three_q(folder):
     return store(without_some(measured(STATIC, 150, np.arange(5) * 20.0, q=q)), folder)
 
 
+def small_of_three_q(folder):
+    q: Any = np.array([0.0054, 0.006, 0.007])
+    return store(without_some(measured(FLOW, 60, np.arange(3) * 20.0, q=q)), folder)
+
+
 CASES = [
+    ("one block of several q", small_of_three_q, FLOW, FLOWING),
+    ("one block of several q, float32", small_of_three_q, FLOW, FLOWING | {"precision": "mixed"}),
+    ("one block of several q, a loss", small_of_three_q, FLOW, FLOWING | {"loss": "huber"}),
     ("groups of several sizes, no shear", of_three_q, STATIC, {"model": hd.STATIC}),
     ("flow", flowing, FLOW, FLOWING),
     ("one tile of 60 frames and one bin", lambda to: flowing(to, 60, [0.0]), FLOW, FLOWING),
@@ -141,8 +149,8 @@ def test_a_block_in_which_f_has_decayed_is_neither_read_nor_computed(tmp_path):
 @pytest.mark.long
 def test_at_most_four_numbers_of_bins_are_compiled_for(tmp_path):
     q: Any = 0.005 + 0.001 * (np.arange(21) // 9)
-    scan = store(measured(FLOW, 60, angles(21), q=q), tmp_path)
+    scan = store(measured(FLOW, 66, angles(21), q=q), tmp_path)
     sweep = sweep_on(THERE, scan, **FLOWING)
     assert [len(group) for group in sweep.layout.groups] == [9, 9, 3]
     sweep.gram(FLOW)
-    assert [len(kept.c2) for kept in block_cache.BLOCKS.values()] == [9, 9, 3]
+    assert [len(kept.c2) for kept in block_cache.BLOCKS.values()] == [9, 9, 9, 9, 9, 9, 3, 3, 3]

@@ -24,6 +24,7 @@ from homodyne_dask.sweep.layout import (
     MAX_BLOCK_BYTES,
     MIN_TASK_SECONDS,
     SCHEDULER_SECONDS,
+    SHARED_BLOCK_BYTES,
     Run,
     _runs_of,
     layout,
@@ -74,18 +75,33 @@ def test_every_pair_of_a_selection_lies_in_one_tile_and_is_counted(
 
 @given(
     q=st.lists(st.sampled_from([0.004, 0.005, 0.006, np.nan]), min_size=1, max_size=150),
-    n=st.sampled_from([10, 300, 512]),
+    n=st.sampled_from([10, 300, 512, 513]),
 )
 @settings(max_examples=60, deadline=None)
-def test_every_bin_is_in_one_group_of_its_own_q(q, n):
+def test_every_bin_is_in_one_group_and_bins_of_many_frames_in_that_of_their_q(q, n):
     found = layout(scan_to_plan(n, q=q))
     assert found.block_bytes <= MAX_BLOCK_BYTES
     members = [b for group in found.groups for b in group]
     assert sorted(members) == list(range(len(q)))
+    most = 0
     for group in found.groups:
         assert len(group) <= found.padded_bins
-        values = {str(q[b]) for b in group}
-        assert len(values) == 1
+        most = max(most, len({str(q[b]) for b in group}))
+        if most > 1:
+            assert 4 * len(group) * found.side**2 <= SHARED_BLOCK_BYTES
+    assert (most > 1) == found.several_q
+    assert n <= 512 or most == 1
+
+
+def test_thousands_of_small_bins_share_few_blocks_whatever_the_workers_are():
+    found = layout(scan_to_plan(15, q=np.linspace(0.005, 0.02, 5000)))
+    assert len(found.groups) == 20
+    assert len(runs(found, 1)) == len(runs(found, 64)) == 20
+
+
+def test_bins_that_have_parameters_of_their_own_share_no_block():
+    found = layout(scan_to_plan(15, q=np.linspace(0.005, 0.02, 6)), apart=np.arange(6) // 2)
+    assert found.groups == ((0, 1), (2, 3), (4, 5))
 
 
 @given(tiles=st.integers(1, 300), groups=st.integers(1, 4), threads=st.integers(1, 64))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from homodyne_dask.sweep import blocks as block_cache
 from homodyne_dask.sweep import layout as layouts
 from homodyne_dask.sweep.layout import layout, runs
 from homodyne_dask.sweep.sweep import ArrivingGrams
+from tests.kernels.gram_errors import worst_error
 from tests.sweep.plans import scan_to_plan, streaming_sweep
-from tests.synthetic import FAST_DECAY, angles, fit_here, measured, module_scan, store
+from tests.synthetic import FAST_DECAY, FLOW, angles, fit_here, measured, module_scan, store
 
 SLOW = np.array([200.0, -0.3, 20.0, 3e-6, 0.2, 2e-7, 5.0])
 """f changes little over 16 frames."""
@@ -62,6 +64,26 @@ def test_a_selection_the_store_has_no_sums_of_reads_a_chunk_without_f_once(fast)
     with without(far_chunk(fast)):
         assert sweep.gram(FAST_DECAY).moments.tobytes() == first.moments.tobytes()
         assert sweep.cost.read == 5
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"convention": "homodyne"}, {"precision": "mixed"}, {"loss": "huber"}], ids=str
+)
+def test_bins_of_several_q_in_one_block_have_the_sums_of_a_block_for_each_q(
+    options, tmp_path, monkeypatch
+):
+    q: Any = np.array([0.0054, 0.0054, 0.006, 0.05])
+    scan = store(measured(FLOW, 80, 25.0 * np.arange(4), q=q), tmp_path)
+    linear = np.tile([0.1, 0.2], (4, 1)) if "loss" in options else None
+    thetas, grams = FLOW * (1 + 0.02 * np.arange(3))[:, None], []
+    for most, blocks in ((layouts.SHARED_BLOCK_BYTES, 1), (0, 3)):
+        monkeypatch.setattr(layouts, "SHARED_BLOCK_BYTES", most)
+        sweep = streaming_sweep(scan, **options)
+        assert len(sweep.layout.groups) == blocks
+        grams.append([sweep.gram(FLOW, linear), *sweep.candidates(thetas), sweep.wide(thetas)])
+    for shared, apart in zip(*grams, strict=True):
+        np.testing.assert_array_equal(shared.pairs, apart.pairs)
+        assert worst_error(shared.moments, apart.moments).max() < 1e-11
 
 
 @pytest.mark.parametrize("select", [{"frames": (0, 1090)}, {"frames": (30, 1100)}], ids=str)
@@ -121,7 +143,7 @@ def gram(random) -> Gram:
 @settings(max_examples=60, deadline=None)
 def test_any_order_of_arrival_gives_the_bits_of_the_order_of_the_plan(tiles, groups, threads, seed):
     found = replace(
-        layout(scan_to_plan(64, groups, q=np.arange(1, groups + 1))),
+        layout(scan_to_plan(64, groups), apart=np.arange(groups)),
         tiles=tuple((0, n) for n in range(tiles)),
         pairs=10**8 * tiles * groups,  # so many that tiles are worth tasks of their own
     )

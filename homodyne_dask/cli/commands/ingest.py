@@ -40,7 +40,7 @@ class IngestCommandOptions(FileOptions):
     gap: str | None = option(None)  # pyright: ignore[reportIncompatibleVariableOverride] - with its unit
     """Gap between the plates with its unit, such as "200 um"; stored with the data."""
     sharded: bool | None = option(None)
-    """Whether to store many chunks per file (Zarr shards); default: only for stores at a URL."""
+    """Whether to store many chunks per file (Zarr shards); default: at a URL, and for many small bins."""
     overwrite: bool = option(False)
     """Replace a store that has different contents."""
     scheduler: str | None = option(None)
