@@ -119,7 +119,7 @@ def _findings_of(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
             fits.setdefault(code, []).append(row.name)
     fitted = [(row, row.result) for row in rows if row.result]
     by_chance = [row.name for row, result in fitted if len(row.findings) < len(result.findings)]
-    chance = f"a deviation that its own report names is chance in one of {len(rows)} fits"
+    chance = f"of {len(rows)} fits, one such deviation is expected by chance: see its own report"
     sentences = [("note", by_chance, chance)] * bool(by_chance)
     for code, names in fits.items():
         entry = CATALOGUE[code]
