@@ -24,6 +24,8 @@ SAMPLES = 200_000
 MIN_DIFFERENCES = 10
 NEIGHBOURS = 3
 """On each side along a lag diagonal, for frames that are not even in time."""
+FEW = 0.35
+"""σ above which a pair has less than some 8 photons in common: noise is that of small numbers."""
 MIN_LEFT = 0.05
 """Share of the variance of a pair that a curve through it must leave."""
 
@@ -34,8 +36,8 @@ def measure_scatter(
     """Return σ of one pair from its neighbours along the lag diagonal, None if too few.
 
     1.4826 · MAD of second differences / √6: neighbours along a lag diagonal share no frame beyond lag 2, and
-    what decays slowly cancels. Where most differences are 0, with very few photons, the MAD is 0 and the root
-    mean square is taken.
+    what decays slowly cancels. Of few photons, whose numbers are not normal, and may be 0 in most pairs, the
+    root mean square is taken, of differences that are not FAR.
     time: of the frames; where they are uneven, lags along a diagonal are, too, and differences are those from
     a smooth curve through seven pairs.
     """
@@ -48,8 +50,12 @@ def measure_scatter(
         apart = apart[~np.isnan(apart)]
     if len(apart) < MIN_DIFFERENCES:
         return None
-    spread = 1.4826 * np.median(np.abs(apart - np.median(apart)))
-    return float((spread or np.sqrt(np.mean(np.square(apart)))) / scale)
+    apart = np.abs(apart - np.median(apart))
+    spread = 1.4826 * float(np.median(apart)) / scale
+    if not 0 < spread < FEW:
+        near = apart / scale < FAR * max(spread, spread**2) if spread else ...
+        return float(np.sqrt(np.mean(np.square(apart[near]))) / scale)
+    return spread
 
 
 def _from_smooth(

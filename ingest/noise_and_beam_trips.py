@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.request.ingest_options import HALVES
+from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import is_uneven, spacing_text
 from homodyne_dask.text import counted, shown_ranges
 from ingest.clean import Excluded, NoDataError, sigma_from_counts
@@ -24,6 +25,11 @@ LARGEST_Q = 0.05
 """1/Å; few detectors at small angles reach further."""
 LONGEST_RECORD = 7200.0
 """s; few measurements last longer."""
+MOST_SCATTER = 2.0
+"""Variance of neighbouring pairs over that by counts, from which on counts are wrong: that of speckle larger
+than pixels is less, and correlated noise is not among it."""
+Doubts = dict[schema.Doubt, dict[str, float]]
+"""Numbers, by the code of a finding."""
 
 
 class Noise(NamedTuple):
@@ -31,6 +37,9 @@ class Noise(NamedTuple):
     source: str
     """The value of `schema.Attributes.sigma_source`."""
     notes: list[str]
+    doubts: Doubts
+    counted: Bool[np.ndarray, " bin"]
+    """Whether counts explain the scatter of pairs."""
 
 
 def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
@@ -49,9 +58,9 @@ def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
         rows[:, 0] = (
             1.0  # σ of a pair is that of both frames multiplied, and frame 0 is in every pair
         )
-        return Noise(rows, "table" if source.g2_errors else "residuals", [])
+        return _noise(rows, "table" if source.g2_errors else "residuals")
     if source.sigma is not None:
-        return Noise(_constant(source, source.sigma), "constant", [])
+        return _noise(_constant(source, source.sigma), "constant")
     # the mean of two halves has less noise than the counts say
     if source.intensity is None or source.half == "mean":
         return _noise_of_scatter(source, records)
@@ -62,7 +71,20 @@ def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
             if not (counts > 0).any():
                 raise NoDataError(f"{source.name(index)} has no counts")
             rows[index] = sigma_from_counts(counts, record["contrast"] or 0.0, pixels)
-    return Noise(rows, "counts", _notes_on_disagreement(rows, records))
+    scatter = np.array([record["scatter"] or np.nan for record in records])
+    ratio = np.median(rows, axis=1) ** 2 / scatter
+    wrong = ratio**2 * MOST_SCATTER < 1
+    rows[wrong] /= np.sqrt(ratio[wrong, None])
+    source_of_most = "scatter" if 2 * wrong.sum() > np.isfinite(ratio).sum() else "counts"
+    noise = _noise(rows, source_of_most)
+    if wrong.any():
+        numbers = {"ratio": float(np.median(ratio[wrong])), "bins": int(wrong.sum())}
+        return noise._replace(doubts={"counts-contradicted": numbers}, counted=~wrong)
+    return noise._replace(notes=_notes_on_disagreement(ratio))
+
+
+def _noise(rows: Float[np.ndarray, "bin t"], source: str) -> Noise:
+    return Noise(rows, source, [], {}, np.ones(len(rows), dtype=bool))
 
 
 def _noise_of_scatter(source: Source, records: list[BinRecord]) -> Noise:
@@ -74,17 +96,16 @@ def _noise_of_scatter(source: Source, records: list[BinRecord]) -> Noise:
                 "give --sigma"
             )
     scatter = np.array([record["scatter"] or 1.0 for record in records])
-    return Noise(_constant(source, scatter), "scatter", [])
+    return _noise(_constant(source, scatter), "scatter")
 
 
 def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndarray, "bin t"]:
     return np.repeat(np.sqrt(sigma)[:, None], source.n_frames, axis=1)
 
 
-def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[BinRecord]) -> list[str]:
-    pairs = zip(rows, records, strict=True)
-    ratio = [np.median(row) ** 2 / record["scatter"] for row, record in pairs if record["scatter"]]
-    if not ratio or 0.5 < np.median(ratio) < 2:
+def _notes_on_disagreement(ratio: Float[np.ndarray, " bin"]) -> list[str]:
+    ratio = ratio[np.isfinite(ratio)]
+    if not len(ratio) or np.median(ratio) < 2:
         return []
     return [
         f"σ from counts is {np.median(ratio):.2g} times the scatter of the bins: check that the "

@@ -30,6 +30,9 @@ MIN_SHARE = 0.005
 """Deviations below this share of the contrast are no misfit, however certain they are."""
 MIN_CELLS = 12
 """With fewer cells nothing is tested."""
+MOST_NOISE = 1 / 8
+"""Error of a mean of c2 above which it is not tested: it rests on less than 64 pairs of photons, or on a few
+speckles, and is not normal."""
 MIN_RINGS = 3
 """Rings from which on the power of q is said first."""
 MIN_SPREAD = 1e-3
@@ -171,7 +174,7 @@ def _of_group(
 def _in_errors(
     residual: Float[np.ndarray, " mean"], variance: Float[np.ndarray, " mean"]
 ) -> Float[np.ndarray, " mean"]:
-    noisy = variance > 0
+    noisy = (variance > 0) & (variance < MOST_NOISE**2)
     return np.where(noisy, residual / np.sqrt(np.where(noisy, variance, 1.0)), np.nan)
 
 

@@ -119,6 +119,11 @@ def _advised(
     return finding(code, about, command.strip(), **numbers)
 
 
+def _of_data(end: AssessedFit) -> Iterator[Finding]:
+    for code, numbers in end.request.scan.attributes.doubts.items():
+        yield Finding(code, numbers=numbers)
+
+
 def misfit(end: AssessedFit) -> Iterator[Finding]:
     """Yield what speaks against the model, all of severity error, or that it was not checked."""
     request, assessment = end.request, end.assessment
@@ -649,7 +654,15 @@ def _limit_of_precision(end: AssessedFit) -> Iterator[Finding]:
 
 
 CHECKS = (
-    *(misfit, _undetermined, _damaged_chunks, _chisqr_of_bins, _same_at_all_q, _shear_sign),
+    *(
+        _of_data,
+        misfit,
+        _undetermined,
+        _damaged_chunks,
+        _chisqr_of_bins,
+        _same_at_all_q,
+        _shear_sign,
+    ),
     *(_at_bounds, _unresolved, _limits, _withheld, _bins, _few_bins, _neighbours, _contrast),
     *(_priors, _scaling_priors),
     _model_and_data,

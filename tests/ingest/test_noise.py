@@ -80,8 +80,8 @@ def test_beam_trips_are_masked_and_listed(tmp_path):
     assert report.bins[0].frames == 36
 
 
-def test_counts_in_another_unit_are_noticed(tmp_path):
-    path = edited(simulated(tmp_path / "A.hdf", n=60), **{IMAGE: lambda image: 100 * image})
+def test_counts_that_are_too_few_are_noticed(tmp_path):
+    path = edited(simulated(tmp_path / "A.hdf", n=60), **{IMAGE: lambda image: image / 100})
     assert any("times the scatter of the bins" in note for note in ingest.ingest(path).notes)
 
 
@@ -95,6 +95,22 @@ def correlated(counts: np.ndarray) -> np.ndarray:
     """c2 as correlators compute it: a frame without a photon has a row and a column of 0."""
     total = counts.sum(axis=0)
     return counts.T @ counts * len(counts) / np.outer(*[np.where(total > 0, total, 1)] * 2)
+
+
+def test_where_counts_are_far_too_many_sigma_is_the_scatter_and_the_model_is_not_blamed(tmp_path):
+    c2 = np.stack([correlated(counted(2.0, k)) for k in range(2)])
+    options = {"q": photons.Q, "phi": np.arange(2), "dt": 0.1, "pixels": PIXELS}
+    right = hd.ingest(c2, tmp_path / "right.zarr", counts=2.0, **options)
+    report = hd.ingest(c2, tmp_path / "wrong.zarr", counts=20.0, **options)
+    assert (right.sigma_source, report.sigma_source) == ("counts", "scatter")
+    for row, expected in zip(report.bins, right.bins, strict=True):
+        assert row.sigma == pytest.approx(expected.sigma, rel=0.1)
+    assert np.isnan(hd.open_dataset(report.store).mean_counts).all()
+    result = hd.fit(report.store, "brownian")
+    assert result.findings[0].code == "counts-contradicted"
+    assert " in 2 bins: " in str(result.findings[0])
+    assert not result.misfit
+    assert 0.8 < result.redchi < 1.3
 
 
 @pytest.mark.long(whole=True)
@@ -147,6 +163,13 @@ def test_the_scatter_of_few_photons_is_that_of_their_number(mean):
     """With 0.01 counts in each of 1000 pixels more than half of all second differences are 0."""
     c2 = clean(correlated(counted(mean, 2)), N, "bin 1").c2
     assert measure_scatter(c2) == pytest.approx((1 / mean + CONTRAST) / np.sqrt(PIXELS), rel=0.3)
+
+
+def test_the_scatter_of_few_photons_is_that_of_all_pairs_where_light_jumps():
+    light = np.where(np.arange(N) % 3, 1.35, 0.3)
+    rng = np.random.default_rng(4)
+    c2 = clean(correlated(rng.poisson(0.04 * light, (PIXELS, N)).astype(float)), N, "bin 1").c2
+    assert measure_scatter(c2) == pytest.approx(np.nanstd(c2), rel=0.15)
 
 
 def test_a_single_pair_of_photons_is_no_outlier():
