@@ -88,6 +88,60 @@ def _from_smooth(
     return apart[free] / np.sqrt(variance_left[free])
 
 
+SHIFTS, APART, PARTS, LEAST_SMOOTHABLE = (1, 2, 4), 8, 10, 60
+"""Frames between pairs that are compared, those to pairs of the same lag whose noise is another one, parts of
+a record whose scatter gives an error, and least frames."""
+
+
+class Smoothness(NamedTuple):
+    """How far next pairs differ, over what follows from pairs further apart: 1 unless c2 was smoothed."""
+
+    log_ratio: float
+    stderr: float
+    """With PARTS - 1 degrees of freedom."""
+
+
+def measure_smoothness(c2: Float32[np.ndarray, "t t"]) -> Smoothness | None:
+    """Return the smoothness of the noise at long lags; None of a short record.
+
+    The noise of y(i, j) - y(i+d, j) - y(i, j+d) + y(i+d, j+d) is 2/√P [1/μ + β(1 - f(d))]: a straight line in
+    the mean of c2 at the lags d. That at the first of SHIFTS is compared with the line through the others.
+    Smoothed counting noise is far below this line. What all pairs of a lag have in common is taken off.
+    """
+    n = len(c2)
+    if n < LEAST_SMOOTHABLE:
+        return None
+    near, far = np.zeros(len(SHIFTS)), n // 3
+    rows = np.arange(0, n - far - 2 * APART, max(1, n**2 // SAMPLES))
+    sums = np.zeros((2, len(SHIFTS), PARTS))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k, d in enumerate(SHIFTS):
+            diagonal = np.diagonal(c2, d).astype(np.float64)
+            near[k] = (
+                diagonal[~np.isnan(diagonal)].mean() if np.isfinite(diagonal).any() else np.nan
+            )
+            step, later = (
+                c2[rows + by].astype(np.float64) - c2[rows + by + d] for by in (0, APART)
+            )
+            mixed = step[:, : -d - APART] - step[:, d:-APART]
+            mixed = np.square(mixed - later[:, APART:-d] + later[:, APART + d :])
+            mixed[np.arange(n - d - APART) < rows[:, None] + far] = np.nan
+            part = np.arange(len(rows)) * PARTS // len(rows)
+            of_rows = np.nansum(mixed, axis=1), np.isfinite(mixed).sum(1)
+            sums[:, k] = [np.bincount(part, of_row, PARTS) for of_row in of_rows]
+    whole = sums.sum(2, keepdims=True)
+    squares, number = np.concatenate([whole, whole - sums], axis=2)
+    if not (number > 0).all() or not (squares > 0).all():
+        return None
+    first, second, last = np.sqrt(squares / number)
+    slope = np.maximum(last - second, 0) / (near[1] - near[2]) if near[1] > near[2] else 0.0
+    expected = second - slope * max(near[0] - near[1], 0.0)
+    if not (expected > 0).all():
+        return None
+    log = np.log(first / expected)
+    return Smoothness(float(log[0]), float(np.sqrt((PARTS - 1) * log[1:].var())))
+
+
 OFTEN = 20
 """A number that is no measurement is so many times as frequent as others."""
 MAX_NUMBERS = 3

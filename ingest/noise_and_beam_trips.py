@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.special import stdtr
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.request.ingest_options import HALVES
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import is_uneven, spacing_text
 from homodyne_dask.text import counted, shown_ranges
-from ingest.clean import Excluded, NoDataError, sigma_from_counts
+from ingest.clean import PARTS, Excluded, NoDataError, sigma_from_counts
 from ingest.readers.source import Source
 
 BinRecord = dict[str, Any]
@@ -28,6 +29,9 @@ LONGEST_RECORD = 7200.0
 MOST_SCATTER = 2.0
 """Variance of neighbouring pairs over that by counts, from which on counts are wrong: that of speckle larger
 than pixels is less, and correlated noise is not among it."""
+MOST_SMOOTHED, IMPROBABLE = 0.85, 1e-4
+"""The smoothness of noise below which c2 was smoothed, and its probability: the mean over two frames has
+about 0.6, and 5 % afterglow 0.95."""
 Doubts = dict[schema.Doubt, dict[str, float]]
 """Numbers, by the code of a finding."""
 
@@ -85,6 +89,17 @@ def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
 
 def _noise(rows: Float[np.ndarray, "bin t"], source: str) -> Noise:
     return Noise(rows, source, [], {}, np.ones(len(rows), dtype=bool))
+
+
+def doubts_of_noise(records: list[BinRecord]) -> Doubts:
+    bins = np.array([record["smoothness"] for record in records if record["smoothness"]])
+    if not len(bins):
+        return {}
+    log_ratio, stderr = bins[:, 0].mean(), np.sqrt((bins[:, 1] ** 2).mean() / len(bins))
+    t = log_ratio / max(float(stderr), np.finfo(float).tiny)
+    if np.exp(log_ratio) > MOST_SMOOTHED or stdtr((PARTS - 1) * len(bins), t) > IMPROBABLE:
+        return {}
+    return {"c2-smoothed": {"ratio": float(np.exp(log_ratio))}}
 
 
 def _noise_of_scatter(source: Source, records: list[BinRecord]) -> Noise:

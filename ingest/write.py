@@ -51,7 +51,7 @@ _HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
 _MOST_ROWS = 40
 Progress = Callable[[int, int], None]
 """Called with the number of bins that are done, and of all."""
-RECORD_VERSION = 12
+RECORD_VERSION = 13
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -473,7 +473,7 @@ def _finish(job: _IngestJob, use, records: list[BinRecord]) -> BinRecord:
                     f"{target}: {name} of bin {index + 1} was changed before the ingest was complete: give "
                     f"--overwrite to start over"
                 )
-    attrs = _attributes(job, sigma, notes)
+    attrs = _attributes(job, sigma, notes, records)
     digests = {name: array_digest(values) for name, values in written.items()}
     manifest = manifest_json(source.n_frames, records, digests, attrs, job.sharded)
     digest = store_writer.write_json(target / schema.MANIFEST, manifest)
@@ -502,7 +502,9 @@ def _arrays_of_all_bins(
     return {name: values for name, values in arrays.items() if values is not None}
 
 
-def _attributes(job: _IngestJob, sigma: noise.Noise, notes: list[str]) -> BinRecord:
+def _attributes(
+    job: _IngestJob, sigma: noise.Noise, notes: list[str], records: list[BinRecord]
+) -> BinRecord:
     source = job.source
     paths = source.files or [scan.path for scan in source.scans or (source,)]
     further = len({path.name for path in paths}) - 1
@@ -515,7 +517,7 @@ def _attributes(job: _IngestJob, sigma: noise.Noise, notes: list[str]) -> BinRec
         "source_format": source.format,
         "ingest_options": job.options_json(),
         "sigma_source": sigma.source,
-        "doubts": sigma.doubts,
+        "doubts": sigma.doubts | noise.doubts_of_noise(records),
         "baseline_reference": 1,
         "populated_elements": "upper_half",
         "notes": notes,

@@ -136,6 +136,8 @@ def misfit(end: AssessedFit) -> Iterator[Finding]:
     if request.scan.is_table:
         few = None if assessment.errors.robust is not None else MIN_CLUSTERS
         yield finding("points-correlated", few=few)
+    elif request.scan.smoothed:
+        return  # of smoothed noise, χ² tells nothing of the model
     elif check is None and end.state.outcome is lm.Outcome.CONVERGED:
         yield finding("not-checked")
     if check is not None and check.misfit:
@@ -310,6 +312,8 @@ def _damaged_chunks(end: AssessedFit) -> Iterator[Finding]:
 
 def _chisqr_of_bins(end: AssessedFit) -> Iterator[Finding]:
     scan, redchi = end.request.scan, end.assessment.redchi
+    if scan.smoothed:
+        return
     pairs, source = end.request.options.weighting == PAIRS, scan.attributes.sigma_source
     pairs &= scan.cells is None
     if (far := redchi > MAX_REDCHI_OF_BIN.get(source, np.inf)).any():

@@ -134,6 +134,11 @@ class Scan(Printed, BinsAndFrames):
         return np.where(mean > 0, mean, np.nan)
 
     @property
+    def smoothed(self) -> bool:
+        """Whether ingest found that c2 was smoothed: its noise is then unknown."""
+        return "c2-smoothed" in self.attributes.doubts
+
+    @property
     def frame_means(self) -> Float[np.ndarray, "bin t"]:
         """Mean of c2 over all known pairs with each frame, as stored by ingest; NaN where none compares."""
         return self._array("cuts/frames")[list(self.bins)]

@@ -7,7 +7,7 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from ingest.bin_task import exclude_outliers
-from ingest.clean import clean, measure_scatter
+from ingest.clean import clean, measure_scatter, measure_smoothness
 from ingest.store_writer import mask_matrix
 from tests import photons
 from tests.ingest_files import arrays, edited, simulated
@@ -111,6 +111,35 @@ def test_where_counts_are_far_too_many_sigma_is_the_scatter_and_the_model_is_not
     assert " in 2 bins: " in str(result.findings[0])
     assert not result.misfit
     assert 0.8 < result.redchi < 1.3
+
+
+def smoothed(c2: np.ndarray, side: int) -> np.ndarray:
+    """Return means over squares of frames; pairs of the diagonal are those beside them."""
+    np.fill_diagonal(c2, np.diagonal(c2, 1).mean())
+    wide = np.pad(c2, side // 2, mode="edge")
+    return np.lib.stride_tricks.sliding_window_view(wide, (side, side)).mean((2, 3))
+
+
+@pytest.mark.parametrize("mean", [0.2, 2.0, 100.0])
+def test_noise_is_as_smooth_as_speckle_makes_it_unless_c2_was_smoothed(mean):
+    c2 = correlated(counted(mean, 1))
+    measured = measure_smoothness(clean(c2, N, "bin 1").c2)
+    assert measured.log_ratio == pytest.approx(0, abs=0.15)
+    assert abs(measured.log_ratio) < 5 * measured.stderr
+    if mean < 100:  # speckle alone is as smooth before
+        of_means = measure_smoothness(clean(smoothed(c2, 3), N, "bin 1").c2)
+        assert of_means.log_ratio < np.log(0.75)
+        assert of_means.log_ratio < -6 * of_means.stderr
+    assert measure_smoothness(c2[:40, :40].astype(np.float32)) is None
+
+
+def test_a_model_is_not_blamed_where_c2_was_smoothed(tmp_path):
+    c2 = np.stack([smoothed(correlated(counted(2.0, k)), 5) for k in range(2)])
+    store = hd.ingest(c2, tmp_path / "A.zarr", q=photons.Q, phi=np.arange(2), dt=0.1).store
+    result = hd.fit(store, "brownian")
+    assert result.findings.at_least("warning").codes == ("c2-smoothed", "no-standard-error")
+    assert np.isnan(result.parameters["stderr"]).all()
+    assert "smoothed" in str(result.findings.of("no-standard-error")[0])
 
 
 @pytest.mark.long(whole=True)

@@ -143,8 +143,8 @@ def records() -> Iterator[Row]:
         ("15", "slower", "Γ times the record is 1.5", "", SCATTER, Setup(Motion(3e3), "brownian")),
     ):
         yield Row(claim, name, truth, f"brownian, bins: {setup.sectors or 1}{setting}", expected, setup)
-    causes, setup = ("chisqr-low-in-bins", "no-standard-error"), brownian(Detector(smoothed=5))
-    yield Row("12", "smoothed", "c2 averaged over 5 × 5 frames", "brownian, bins: 3", "named", setup, causes)
+    setup, truth = brownian(Detector(smoothed=5)), "c2 averaged over 5 × 5 frames"
+    yield Row("12", "smoothed", truth, "brownian, bins: 3", "named", setup, ("c2-smoothed",))
     for name, truth, level, frames in (
         ("flash", "3 frames at twice the light", 2.0, (40, 42)),
         ("beam-8-percent", "10 frames at 1.08 times the light", 1.08, (40, 49)),

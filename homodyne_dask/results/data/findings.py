@@ -63,6 +63,7 @@ _CHOICES: dict[str, dict[str, str]] = {
         "large": "the residuals are larger than the noise of one pixel",
         "deviating": "the averages of residuals over cells deviate from 0 by more than the scatter of "
         "individual pairs allows: the model is wrong, or c2 was smoothed or denoised beforehand",
+        "smoothed": "c2 was smoothed or denoised beforehand",
         "not-normal": "the residuals are not normal",
         "together": "those of parts that are fitted together follow from the scatter of bins alone",
     },
