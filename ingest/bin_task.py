@@ -95,12 +95,12 @@ def write_bin(
         name: [checksum for checksum, _ in chunks] for name, chunks in written.items()
     }
     record["sizes"] = {name: [size for _, size in chunks] for name, chunks in written.items()}
+    means = store_writer.frame_means(matrix)  # of all pairs: many of an odd frame are outliers
     # c2 may scatter more than counts say: not each of its pairs is then an outlier
     sigma = max(float(np.median(row)) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
     ages, lags = age_edges(source.n_frames), lag_edges(source.n_frames)
     mean, count = store_writer.cell_averages(matrix, ages, lags)
-    means = store_writer.frame_means(matrix)
     cuts = {"cuts/c2": mean, "cuts/count": count, "cuts/frames": means}
     for name, values in cuts.items():
         store_writer.write_chunk(target / name, (index,) + (0,) * values.ndim, values[None])

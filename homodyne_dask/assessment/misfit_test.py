@@ -14,7 +14,12 @@ from scipy.special import stdtr, stdtrit
 from homodyne_dask.assessment.cell_residuals import means_of_cells
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.fitted_cells import FittedCells
-from homodyne_dask.assessment.score_tests import best_alternative, power_of_q, score_tests
+from homodyne_dask.assessment.score_tests import (
+    best_alternative,
+    power_of_q,
+    score_tests,
+    whole_range,
+)
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import MIN_PAIRS
 from homodyne_dask.models.rate_forms import LOG_DENSITY
@@ -82,12 +87,15 @@ def examine_model(
     if tests < MIN_CELLS:  # the model interpolates the data
         return None, None
     scores = score_tests(scan, cells, contrast, _alternatives_of(request))
+    alternative, typical = best_alternative(scores, MIN_SHARE), float(np.median(contrast))
+    if alternative is not None and typical > 0:
+        alternative = whole_range(scan, alternative, typical)
     check = ModelCheck(
         tests=tests,
         **_largest_deviation(scan, cells, means, tests),
         depends_on=_depends_on(scan, cells),
         p_value=speckle.p_value,
-        alternative=best_alternative(scores, MIN_SHARE),
+        alternative=alternative,
     )
     inside = zip(request.parameters, end.inside, strict=True)
     scaled = any(parameter.q_power > 0 for parameter, free in inside if free)

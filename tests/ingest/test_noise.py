@@ -113,6 +113,17 @@ def test_where_counts_are_far_too_many_sigma_is_the_scatter_and_the_model_is_not
     assert 0.8 < result.redchi < 1.3
 
 
+def test_frames_of_which_many_pairs_are_outliers_have_means(tmp_path):
+    c2, light = correlated(counted(2.0, 1)), np.where(np.arange(N) == 60, 1.5, 1.0)
+    report = ingest.ingest(
+        c2 * np.outer(light, light), tmp_path / "A.zarr", q=photons.Q, phi=0, dt=0.1
+    )
+    assert "excluded from the averages" in str(report)
+    (means,) = hd.open_dataset(report.store).frame_means
+    assert means.argmax() == 60
+    assert means[60] == pytest.approx(1.5 * means[59], rel=0.05)
+
+
 def smoothed(c2: np.ndarray, side: int) -> np.ndarray:
     """Return means over squares of frames; pairs of the diagonal are those beside them."""
     np.fill_diagonal(c2, np.diagonal(c2, 1).mean())
