@@ -22,6 +22,7 @@ from ingest.clean import (
     distinct,
     long_steps,
     measure_contrast,
+    measure_periods,
     measure_smoothness,
     upper_blocks,
 )
@@ -119,9 +120,10 @@ def _measured(source: Source) -> tuple[CleanMatrix, BinRecord, Float[np.ndarray,
         cleaned, scatter, spread = made
         record: BinRecord = {"scatter": scatter, "spread": spread, "left_out": ""}
         record["contrast"] = measure_contrast(cleaned.c2)
-        record["smoothness"] = None
+        record["smoothness"], record["periods"] = None, []
         if source.g2 is None and source.measurement.cells is None and not is_uneven(source.time):
             record["smoothness"] = measure_smoothness(cleaned.c2)
+            record["periods"] = measure_periods(cleaned.c2)
         record["signs"] = signs_of_noise(cleaned.c2, source.n_frames).tobytes().hex()
         return cleaned, record, noise.sigma_rows(source, [record]).rows[0]
     except NoDataError as error:
@@ -133,7 +135,7 @@ def _without_data(
 ) -> tuple[CleanMatrix, BinRecord, Float[np.ndarray, " t"]]:
     nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)
     cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0, [], 0.0)
-    record = dict.fromkeys(("scatter", "spread", "contrast", "smoothness", "signs")) | {
+    record = dict.fromkeys(("scatter", "spread", "contrast", "smoothness", "periods", "signs")) | {
         "left_out": left_out
     }
     return cleaned, record, np.ones(source.n_frames)

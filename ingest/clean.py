@@ -142,6 +142,50 @@ def measure_smoothness(c2: Float32[np.ndarray, "t t"]) -> Smoothness | None:
     return Smoothness(float(log[0]), float(np.sqrt((PARTS - 1) * log[1:].var())))
 
 
+MOST_PERIOD, MOST_BESIDE, LEAST_CYCLES = 64, 16, 12
+"""The longest period that is looked for, frequencies on each side of one that say how noisy it is, and least
+periods in a record."""
+MOST_UNKNOWN = 0.2
+"""Share of pairs of next frames."""
+
+
+class Period(NamedTuple):
+    """How far c2 of next frames repeats with a period."""
+
+    power: float
+    """Mean of its harmonics, over that of all frequencies."""
+    beside: float
+    """The same of the frequencies beside them."""
+    freedom: int
+    """Degrees of freedom of `beside` for each of `power`."""
+    change: float
+    """The largest less the least mean of c2 at its frames."""
+
+
+def measure_periods(c2: Float32[np.ndarray, "t t"]) -> list[Period]:
+    """Return how far c2 of next frames repeats every 2, 3, ... frames; none where too few are known."""
+    near, periods = np.diagonal(c2, 1).astype(np.float64), list[Period]()
+    if np.isnan(near).mean() > MOST_UNKNOWN:
+        return periods
+    near = np.where(np.isnan(near), np.nanmedian(near), near)
+    for period in range(2, min(MOST_PERIOD, len(near) // LEAST_CYCLES) + 1):
+        cycles = len(near) // period
+        whole = near[: cycles * period]
+        power = np.abs(np.fft.rfft(whole - whole.mean())) ** 2
+        if not power.sum() > 0:
+            return []
+        power /= power[1:].mean()
+        harmonics, reach = cycles * np.arange(1, period // 2 + 1), min(cycles // 3, MOST_BESIDE)
+        beside = harmonics[:, None] + np.arange(-reach, reach + 1)
+        beside = np.where(beside < len(power), beside, 2 * harmonics[:, None] - beside)
+        # the last frequency, of period 2, has half as much freedom as others, and as many beside it
+        weight = np.where(2 * harmonics < cycles * period, 2, 1) / (period - 1)
+        level = weight @ (power[beside].sum(1) - power[harmonics]) / (2 * reach)
+        change = float(np.ptp(whole.reshape(cycles, period).mean(0)))
+        periods.append(Period(float(weight @ power[harmonics]), float(level), 2 * reach, change))
+    return periods
+
+
 OFTEN = 20
 """A number that is no measurement is so many times as frequent as others."""
 MAX_NUMBERS = 3

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import stdtr
+from scipy.special import fdtrc, stdtr
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.request.ingest_options import HALVES
@@ -32,6 +32,9 @@ than pixels is less, and correlated noise is not among it."""
 MOST_SMOOTHED, IMPROBABLE = 0.85, 1e-4
 """The smoothness of noise below which c2 was smoothed, and its probability: the mean over two frames has
 about 0.6, and 5 % afterglow 0.95."""
+CERTAIN, LEAST_REPEATED = 1e-6, 0.02
+"""The probability of a period of c2 of next frames, and the share of the contrast by which it changes, up to
+which and from which on it is said."""
 Doubts = dict[schema.Doubt, dict[str, float]]
 """Numbers, by the code of a finding."""
 
@@ -91,7 +94,29 @@ def _noise(rows: Float[np.ndarray, "bin t"], source: str) -> Noise:
     return Noise(rows, source, [], {}, np.ones(len(rows), dtype=bool))
 
 
-def doubts_of_noise(records: list[BinRecord]) -> Doubts:
+def doubts_of_c2(records: list[BinRecord]) -> Doubts:
+    return _missing(records) | _smoothed(records)
+
+
+def _missing(records: list[BinRecord]) -> Doubts:
+    """Return that c2 of next frames repeats: more time passes between some frames than between others."""
+    bins = [record for record in records if record["periods"]]
+    if not bins:
+        return {}
+    power, beside, freedom, change = np.array([record["periods"] for record in bins]).mean(0).T
+    periods = np.arange(2, len(power) + 2)
+    number = len(bins) * (periods - 1)
+    p = fdtrc(number, number * freedom, power / np.maximum(beside, 1e-9)) * len(periods)
+    best = int(p.argmin())
+    contrast = max(np.mean([record["contrast"] or 0.0 for record in bins]), 1e-9)
+    share = float(change[best] / contrast)
+    if p[best] > CERTAIN or share < LEAST_REPEATED:
+        return {}
+    numbers = {"period": int(periods[best]), "share": share, "p": float(p[best])}
+    return {"frames-missing": numbers}
+
+
+def _smoothed(records: list[BinRecord]) -> Doubts:
     bins = np.array([record["smoothness"] for record in records if record["smoothness"]])
     if not len(bins):
         return {}

@@ -517,7 +517,7 @@ def _attributes(
         "source_format": source.format,
         "ingest_options": job.options_json(),
         "sigma_source": sigma.source,
-        "doubts": sigma.doubts | noise.doubts_of_noise(records),
+        "doubts": sigma.doubts | noise.doubts_of_c2(records),
         "baseline_reference": 1,
         "populated_elements": "upper_half",
         "notes": notes,

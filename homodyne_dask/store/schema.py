@@ -94,7 +94,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Words = Annotated[str, Field(min_length=1)]
-Doubt = Literal["counts-contradicted", "c2-smoothed"]
+Doubt = Literal["frames-missing", "counts-contradicted", "c2-smoothed"]
 AnyWords = Annotated[InstanceOf[str], Field(min_length=1)]
 """Names of files may hold bytes that are no UTF-8."""
 

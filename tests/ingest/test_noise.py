@@ -115,13 +115,27 @@ def test_where_counts_are_far_too_many_sigma_is_the_scatter_and_the_model_is_not
 
 def test_frames_of_which_many_pairs_are_outliers_have_means(tmp_path):
     c2, light = correlated(counted(2.0, 1)), np.where(np.arange(N) == 60, 1.5, 1.0)
-    report = ingest.ingest(
-        c2 * np.outer(light, light), tmp_path / "A.zarr", q=photons.Q, phi=0, dt=0.1
-    )
+    c2 *= np.outer(light, light)
+    report = hd.ingest(c2, tmp_path / "A.zarr", q=photons.Q, phi=0, dt=0.1)
     assert "excluded from the averages" in str(report)
     (means,) = hd.open_dataset(report.store).frame_means
     assert means.argmax() == 60
     assert means[60] == pytest.approx(1.5 * means[59], rel=0.05)
+
+
+def test_frames_that_are_taken_in_bursts_are_noticed(tmp_path):
+    time = 0.1 * np.arange(200)
+    for name, chosen in (("even", time[:N]), ("bursts", time.reshape(-1, 8)[:, :4].ravel())):
+        rng = np.random.default_rng(3)
+        speckle = photons.intensities(rng, RATE / photons.Q**2 * chosen, np.zeros(N), PIXELS)
+        c2 = correlated(rng.poisson(2.0 * speckle).astype(float))
+        store = hd.ingest(c2, tmp_path / f"{name}.zarr", q=photons.Q, phi=0, dt=0.1).store
+        result = hd.fit(store, "brownian")
+        if name == "even":
+            assert not result.findings.of("frames-missing")
+        else:
+            assert result.findings[0].numbers["period"] == 4
+            assert "every 4 frames" in result.verdict
 
 
 def smoothed(c2: np.ndarray, side: int) -> np.ndarray:
