@@ -26,9 +26,9 @@ LARGEST_Q = 0.05
 """1/Å; few detectors at small angles reach further."""
 LONGEST_RECORD = 7200.0
 """s; few measurements last longer."""
-MOST_SCATTER = 2.0
-"""Variance of neighbouring pairs over that by counts, from which on counts are wrong: that of speckle larger
-than pixels is less, and correlated noise is not among it."""
+MOST_SCATTER = 4.0
+"""Variance of neighbouring pairs over that by counts, from which on counts are wrong: speckles of up to 2 × 2
+pixels have less, and correlated noise is not among it."""
 MOST_SMOOTHED, IMPROBABLE = 0.85, 1e-4
 """The smoothness of noise below which c2 was smoothed, and its probability: the mean over two frames has
 about 0.6, and 5 % afterglow 0.95."""
