@@ -36,7 +36,7 @@ MIN_SHARE = 0.005
 MIN_CELLS = 12
 """With fewer cells nothing is tested."""
 MOST_NOISE = 1 / 8
-"""Error of a mean of c2 above which it is not tested: it rests on less than 64 pairs of photons, or on a few
+"""Error of a mean of c2 above which it is taken for 0: it rests on less than 64 pairs of photons, or on a few
 speckles, and is not normal."""
 MIN_RINGS = 3
 """Rings from which on the power of q is said first."""
@@ -182,8 +182,8 @@ def _of_group(
 def _in_errors(
     residual: Float[np.ndarray, " mean"], variance: Float[np.ndarray, " mean"]
 ) -> Float[np.ndarray, " mean"]:
-    noisy = (variance > 0) & (variance < MOST_NOISE**2)
-    return np.where(noisy, residual / np.sqrt(np.where(noisy, variance, 1.0)), np.nan)
+    noisy, normal = variance > 0, variance < MOST_NOISE**2
+    return np.where(noisy, normal * residual / np.sqrt(np.where(noisy, variance, 1.0)), np.nan)
 
 
 def _with_phi(scan: Scan, cells: FittedCells, contrast: float) -> list[_Means]:
