@@ -24,6 +24,8 @@ from ingest.clean import (
     distinct,
     long_steps,
     measure_contrast,
+    measure_periods,
+    measure_smoothness,
     upper_blocks,
 )
 from ingest.noise_and_beam_trips import BinRecord
@@ -154,12 +156,13 @@ def _write_bin(
             schema.matrix_name(factor): [chunk[n] for chunk in chunks]
             for factor, chunks in written.items()
         }
+    means = store_writer.frame_means(matrix)  # of all pairs: many of an odd frame are outliers
     # c2 may scatter more than counts say: not each of its pairs is then an outlier
     sigma = max(float(np.median(row)) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
     ages, lags = age_edges(source.n_frames), lag_edges(source.n_frames)
     mean, count = store_writer.cell_averages(matrix, ages, lags)
-    cuts = {"c2": mean, "count": count, "frames": store_writer.frame_means(matrix)}
+    cuts = {"c2": mean, "count": count, "frames": means}
     record["cuts"] = {f"cuts/{name}": values.tobytes().hex() for name, values in cuts.items()}
     return record
 
@@ -171,6 +174,10 @@ def _measured(source: Source) -> tuple[CleanMatrix, BinRecord, Float[np.ndarray,
         cleaned, scatter, spread = made
         record: BinRecord = {"scatter": scatter, "spread": spread, "left_out": ""}
         record["contrast"] = measure_contrast(cleaned.c2)
+        record["smoothness"], record["periods"] = None, []
+        if source.g2 is None and source.measurement.cells is None and not is_uneven(source.time):
+            record["smoothness"] = measure_smoothness(cleaned.c2)
+            record["periods"] = measure_periods(cleaned.c2)
         record["signs"] = signs_of_noise(cleaned.c2, source.n_frames).tobytes().hex()
         return cleaned, record, noise.sigma_rows(source, [record]).rows[0]
     except NoDataError as error:
@@ -182,7 +189,9 @@ def _without_data(
 ) -> tuple[CleanMatrix, BinRecord, Float[np.ndarray, " t"]]:
     nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)
     cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0, [], 0.0)
-    record = dict.fromkeys(("scatter", "spread", "contrast", "signs")) | {"left_out": left_out}
+    record = dict.fromkeys(("scatter", "spread", "contrast", "smoothness", "periods", "signs")) | {
+        "left_out": left_out
+    }
     return cleaned, record, np.ones(source.n_frames)
 
 

@@ -24,6 +24,8 @@ SAMPLES = 200_000
 MIN_DIFFERENCES = 10
 NEIGHBOURS = 3
 """On each side along a lag diagonal, for frames that are not even in time."""
+FEW = 0.35
+"""σ above which a pair has less than some 8 photons in common: noise is that of small numbers."""
 MIN_LEFT = 0.05
 """Share of the variance of a pair that a curve through it must leave."""
 
@@ -34,8 +36,8 @@ def measure_scatter(
     """Return σ of one pair from its neighbours along the lag diagonal, None if too few.
 
     1.4826 · MAD of second differences / √6: neighbours along a lag diagonal share no frame beyond lag 2, and
-    what decays slowly cancels. Where most differences are 0, with very few photons, the MAD is 0 and the root
-    mean square is taken.
+    what decays slowly cancels. Of few photons, whose numbers are not normal, and may be 0 in most pairs, the
+    root mean square is taken, of differences that are not FAR.
     time: of the frames; where they are uneven, lags along a diagonal are, too, and differences are those from
     a smooth curve through seven pairs.
     """
@@ -48,8 +50,12 @@ def measure_scatter(
         apart = apart[~np.isnan(apart)]
     if len(apart) < MIN_DIFFERENCES:
         return None
-    spread = 1.4826 * np.median(np.abs(apart - np.median(apart)))
-    return float((spread or np.sqrt(np.mean(np.square(apart)))) / scale)
+    apart = np.abs(apart - np.median(apart))
+    spread = 1.4826 * float(np.median(apart)) / scale
+    if not 0 < spread < FEW:
+        near = apart / scale < FAR * max(spread, spread**2) if spread else ...
+        return float(np.sqrt(np.mean(np.square(apart[near]))) / scale)
+    return spread
 
 
 def _from_smooth(
@@ -80,6 +86,104 @@ def _from_smooth(
     free = variance_left > MIN_LEFT
     apart = values[:, NEIGHBOURS] - np.einsum("nk,njk,nj->n", basis_of_pair, basis, values)
     return apart[free] / np.sqrt(variance_left[free])
+
+
+SHIFTS, APART, PARTS, LEAST_SMOOTHABLE = (1, 2, 4), 8, 10, 60
+"""Frames between pairs that are compared, those to pairs of the same lag whose noise is another one, parts of
+a record whose scatter gives an error, and least frames."""
+
+
+class Smoothness(NamedTuple):
+    """How far next pairs differ, over what follows from pairs further apart: 1 unless c2 was smoothed."""
+
+    log_ratio: float
+    stderr: float
+    """With PARTS - 1 degrees of freedom."""
+
+
+def measure_smoothness(c2: Float32[np.ndarray, "t t"]) -> Smoothness | None:
+    """Return the smoothness of the noise at long lags; None of a short record.
+
+    The noise of y(i, j) - y(i+d, j) - y(i, j+d) + y(i+d, j+d) is 2/√P [1/μ + β(1 - f(d))]: a straight line in
+    the mean of c2 at the lags d. That at the first of SHIFTS is compared with the line through the others.
+    Smoothed counting noise is far below this line. What all pairs of a lag have in common is taken off.
+    """
+    n = len(c2)
+    if n < LEAST_SMOOTHABLE:
+        return None
+    near, far = np.zeros(len(SHIFTS)), n // 3
+    rows = np.arange(0, n - far - 2 * APART, max(1, n**2 // SAMPLES))
+    sums = np.zeros((2, len(SHIFTS), PARTS))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k, d in enumerate(SHIFTS):
+            diagonal = np.diagonal(c2, d).astype(np.float64)
+            near[k] = (
+                diagonal[~np.isnan(diagonal)].mean() if np.isfinite(diagonal).any() else np.nan
+            )
+            step, later = (
+                c2[rows + by].astype(np.float64) - c2[rows + by + d] for by in (0, APART)
+            )
+            mixed = step[:, : -d - APART] - step[:, d:-APART]
+            mixed = np.square(mixed - later[:, APART:-d] + later[:, APART + d :])
+            mixed[np.arange(n - d - APART) < rows[:, None] + far] = np.nan
+            part = np.arange(len(rows)) * PARTS // len(rows)
+            of_rows = np.nansum(mixed, axis=1), np.isfinite(mixed).sum(1)
+            sums[:, k] = [np.bincount(part, of_row, PARTS) for of_row in of_rows]
+    whole = sums.sum(2, keepdims=True)
+    squares, number = np.concatenate([whole, whole - sums], axis=2)
+    if not (number > 0).all() or not (squares > 0).all():
+        return None
+    first, second, last = np.sqrt(squares / number)
+    slope = np.maximum(last - second, 0) / (near[1] - near[2]) if near[1] > near[2] else 0.0
+    expected = second - slope * max(near[0] - near[1], 0.0)
+    if not (expected > 0).all():
+        return None
+    log = np.log(first / expected)
+    return Smoothness(float(log[0]), float(np.sqrt((PARTS - 1) * log[1:].var())))
+
+
+MOST_PERIOD, MOST_BESIDE, LEAST_CYCLES = 64, 16, 12
+"""The longest period that is looked for, frequencies on each side of one that say how noisy it is, and least
+periods in a record."""
+MOST_UNKNOWN = 0.2
+"""Share of pairs of next frames."""
+
+
+class Period(NamedTuple):
+    """How far c2 of next frames repeats with a period."""
+
+    power: float
+    """Mean of its harmonics, over that of all frequencies."""
+    beside: float
+    """The same of the frequencies beside them."""
+    freedom: int
+    """Degrees of freedom of `beside` for each of `power`."""
+    change: float
+    """The largest less the least mean of c2 at its frames."""
+
+
+def measure_periods(c2: Float32[np.ndarray, "t t"]) -> list[Period]:
+    """Return how far c2 of next frames repeats every 2, 3, ... frames; none where too few are known."""
+    near, periods = np.diagonal(c2, 1).astype(np.float64), list[Period]()
+    if np.isnan(near).mean() > MOST_UNKNOWN:
+        return periods
+    near = np.where(np.isnan(near), np.nanmedian(near), near)
+    for period in range(2, min(MOST_PERIOD, len(near) // LEAST_CYCLES) + 1):
+        cycles = len(near) // period
+        whole = near[: cycles * period]
+        power = np.abs(np.fft.rfft(whole - whole.mean())) ** 2
+        if not power.sum() > 0:
+            return []
+        power /= power[1:].mean()
+        harmonics, reach = cycles * np.arange(1, period // 2 + 1), min(cycles // 3, MOST_BESIDE)
+        beside = harmonics[:, None] + np.arange(-reach, reach + 1)
+        beside = np.where(beside < len(power), beside, 2 * harmonics[:, None] - beside)
+        # the last frequency, of period 2, has half as much freedom as others, and as many beside it
+        weight = np.where(2 * harmonics < cycles * period, 2, 1) / (period - 1)
+        level = weight @ (power[beside].sum(1) - power[harmonics]) / (2 * reach)
+        change = float(np.ptp(whole.reshape(cycles, period).mean(0)))
+        periods.append(Period(float(weight @ power[harmonics]), float(level), 2 * reach, change))
+    return periods
 
 
 OFTEN = 20

@@ -5,12 +5,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.special import fdtrc, stdtr
 
 from homodyne_dask.errors import SourceError
 from homodyne_dask.request.ingest_options import HALVES
+from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import is_uneven, spacing_text
 from homodyne_dask.text import counted, shown_ranges
-from ingest.clean import Excluded, NoDataError, sigma_from_counts
+from ingest.clean import PARTS, Excluded, NoDataError, sigma_from_counts
 from ingest.readers.source import Source
 
 BinRecord = dict[str, Any]
@@ -24,6 +26,17 @@ LARGEST_Q = 0.05
 """1/Å; few detectors at small angles reach further."""
 LONGEST_RECORD = 7200.0
 """s; few measurements last longer."""
+MOST_SCATTER = 4.0
+"""Variance of neighbouring pairs over that by counts, from which on counts are wrong: speckles of up to 2 × 2
+pixels have less, and correlated noise is not among it."""
+MOST_SMOOTHED, IMPROBABLE = 0.85, 1e-4
+"""The smoothness of noise below which c2 was smoothed, and its probability: the mean over two frames has
+about 0.6, and 5 % afterglow 0.95."""
+CERTAIN, LEAST_REPEATED = 1e-6, 0.02
+"""The probability of a period of c2 of next frames, and the share of the contrast by which it changes, up to
+which and from which on it is said."""
+Doubts = dict[schema.Doubt, dict[str, float]]
+"""Numbers, by the code of a finding."""
 
 
 class Noise(NamedTuple):
@@ -31,6 +44,9 @@ class Noise(NamedTuple):
     source: str
     """The value of `schema.Attributes.sigma_source`."""
     notes: list[str]
+    doubts: Doubts
+    counted: Bool[np.ndarray, " bin"]
+    """Whether counts explain the scatter of pairs."""
 
 
 def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
@@ -49,9 +65,9 @@ def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
         rows[:, 0] = (
             1.0  # σ of a pair is that of both frames multiplied, and frame 0 is in every pair
         )
-        return Noise(rows, "table" if source.g2_errors else "residuals", [])
+        return _noise(rows, "table" if source.g2_errors else "residuals")
     if source.sigma is not None:
-        return Noise(_constant(source, source.sigma), "constant", [])
+        return _noise(_constant(source, source.sigma), "constant")
     # the mean of two halves has less noise than the counts say
     if source.intensity is None or source.half == "mean":
         return _noise_of_scatter(source, records)
@@ -62,7 +78,53 @@ def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
             if not (counts > 0).any():
                 raise NoDataError(f"{source.name(index)} has no counts")
             rows[index] = sigma_from_counts(counts, record["contrast"] or 0.0, pixels)
-    return Noise(rows, "counts", _notes_on_disagreement(rows, records))
+    scatter = np.array([record["scatter"] or np.nan for record in records])
+    ratio = np.median(rows, axis=1) ** 2 / scatter
+    wrong = ratio**2 * MOST_SCATTER < 1
+    rows[wrong] /= np.sqrt(ratio[wrong, None])
+    source_of_most = "scatter" if 2 * wrong.sum() > np.isfinite(ratio).sum() else "counts"
+    noise = _noise(rows, source_of_most)
+    if wrong.any():
+        numbers = {"ratio": float(np.median(ratio[wrong])), "bins": int(wrong.sum())}
+        return noise._replace(doubts={"counts-contradicted": numbers}, counted=~wrong)
+    return noise._replace(notes=_notes_on_disagreement(ratio))
+
+
+def _noise(rows: Float[np.ndarray, "bin t"], source: str) -> Noise:
+    return Noise(rows, source, [], {}, np.ones(len(rows), dtype=bool))
+
+
+def doubts_of_c2(records: list[BinRecord]) -> Doubts:
+    return _missing(records) | _smoothed(records)
+
+
+def _missing(records: list[BinRecord]) -> Doubts:
+    """Return that c2 of next frames repeats: more time passes between some frames than between others."""
+    bins = [record for record in records if record["periods"]]
+    if not bins:
+        return {}
+    power, beside, freedom, change = np.array([record["periods"] for record in bins]).mean(0).T
+    periods = np.arange(2, len(power) + 2)
+    number = len(bins) * (periods - 1)
+    p = fdtrc(number, number * freedom, power / np.maximum(beside, 1e-9)) * len(periods)
+    best = int(p.argmin())
+    contrast = max(np.mean([record["contrast"] or 0.0 for record in bins]), 1e-9)
+    share = float(change[best] / contrast)
+    if p[best] > CERTAIN or share < LEAST_REPEATED:
+        return {}
+    numbers = {"period": int(periods[best]), "share": share, "p": float(p[best])}
+    return {"frames-missing": numbers}
+
+
+def _smoothed(records: list[BinRecord]) -> Doubts:
+    bins = np.array([record["smoothness"] for record in records if record["smoothness"]])
+    if not len(bins):
+        return {}
+    log_ratio, stderr = bins[:, 0].mean(), np.sqrt((bins[:, 1] ** 2).mean() / len(bins))
+    t = log_ratio / max(float(stderr), np.finfo(float).tiny)
+    if np.exp(log_ratio) > MOST_SMOOTHED or stdtr((PARTS - 1) * len(bins), t) > IMPROBABLE:
+        return {}
+    return {"c2-smoothed": {"ratio": float(np.exp(log_ratio))}}
 
 
 def _noise_of_scatter(source: Source, records: list[BinRecord]) -> Noise:
@@ -74,17 +136,16 @@ def _noise_of_scatter(source: Source, records: list[BinRecord]) -> Noise:
                 "give --sigma"
             )
     scatter = np.array([record["scatter"] or 1.0 for record in records])
-    return Noise(_constant(source, scatter), "scatter", [])
+    return _noise(_constant(source, scatter), "scatter")
 
 
 def _constant(source: Source, sigma: Float[np.ndarray, " bin"]) -> Float[np.ndarray, "bin t"]:
     return np.repeat(np.sqrt(sigma)[:, None], source.n_frames, axis=1)
 
 
-def _notes_on_disagreement(rows: Float[np.ndarray, "bin t"], records: list[BinRecord]) -> list[str]:
-    pairs = zip(rows, records, strict=True)
-    ratio = [np.median(row) ** 2 / record["scatter"] for row, record in pairs if record["scatter"]]
-    if not ratio or 0.5 < np.median(ratio) < 2:
+def _notes_on_disagreement(ratio: Float[np.ndarray, " bin"]) -> list[str]:
+    ratio = ratio[np.isfinite(ratio)]
+    if not len(ratio) or np.median(ratio) < 2:
         return []
     return [
         f"σ from counts is {np.median(ratio):.2g} times the scatter of the bins: check that the "

@@ -51,7 +51,7 @@ _HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
 _MOST_ROWS = 40
 Progress = Callable[[int, int], None]
 """Called with the number of bins that are done, and of all."""
-RECORD_VERSION = 13
+RECORD_VERSION = 14
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
 """Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
@@ -485,13 +485,13 @@ def _finish(job: _IngestJob, use, records: list[BinRecord]) -> BinRecord:
         )
     own_notes = noise.notes_on(source, records, use)
     notes = [*noise.implausible(source), *source.notes, *own_notes, *sigma.notes]
-    arrays = _arrays_of_all_bins(source, use, records, sigma.rows)
+    arrays = _arrays_of_all_bins(source, use, records, sigma)
     for name, values in arrays.items():
         store_writer.write_array(target, name, values)
     store_writer.remove_partial_files(target)
     # what a fit will read, not what was meant to be written, is what the manifest vouches for
     written = {name: read_array(target, name) for name in dict.fromkeys([*SMALL_ARRAYS, *arrays])}
-    attrs = _attributes(job, sigma.source, notes)
+    attrs = _attributes(job, sigma, notes, records)
     digests = {name: array_digest(values) for name, values in written.items()}
     manifest = manifest_json(source.n_frames, records, digests, attrs, job.sharded)
     digest = store_writer.write_json(target / schema.MANIFEST, manifest)
@@ -499,16 +499,17 @@ def _finish(job: _IngestJob, use, records: list[BinRecord]) -> BinRecord:
 
 
 def _arrays_of_all_bins(
-    source: Source, use: np.ndarray, records: list[BinRecord], sigma_rows: np.ndarray
+    source: Source, use: np.ndarray, records: list[BinRecord], sigma: noise.Noise
 ) -> dict[str, np.ndarray]:
     dead = set.intersection(*(set(record["dead"]) for record in records if not record["left_out"]))
     intensity = source.intensity
     if intensity is None:
         intensity = np.full((len(records), source.n_frames), np.nan)
+    intensity = np.where(sigma.counted[:, None], intensity, np.nan)
     sums = sums_by_chunk([record["sums"] for record in records], source.n_frames)
     arrays = {
         **{name: getattr(source, name) for name in ("q", "phi", "label", "n_pixels", "time")},
-        "sigma_row": sigma_rows,
+        "sigma_row": sigma.rows,
         "intensity": intensity,
         "frame_mask": use & ~np.isin(np.arange(source.n_frames), [*dead]),
         "beta_ingest": np.array([record["contrast"] for record in records], float),
@@ -520,7 +521,9 @@ def _arrays_of_all_bins(
     return {name: values for name, values in arrays.items() if values is not None}
 
 
-def _attributes(job: _IngestJob, sigma_source: str, notes: list[str]) -> BinRecord:
+def _attributes(
+    job: _IngestJob, sigma: noise.Noise, notes: list[str], records: list[BinRecord]
+) -> BinRecord:
     source = job.source
     paths = source.files or [scan.path for scan in source.scans or (source,)]
     further = len({path.name for path in paths}) - 1
@@ -532,7 +535,8 @@ def _attributes(job: _IngestJob, sigma_source: str, notes: list[str]) -> BinReco
         "source_sha256": job.digest.result(),
         "source_format": source.format,
         "ingest_options": job.options_json(),
-        "sigma_source": sigma_source,
+        "sigma_source": sigma.source,
+        "doubts": sigma.doubts | noise.doubts_of_c2(records),
         "baseline_reference": 1,
         "populated_elements": "upper_half",
         "notes": notes,

@@ -198,7 +198,8 @@ def _profiles(
 
 def _checked(end: FitEnd, assessment: Assessment) -> Assessment:
     noise, outcome, cells = assessment.noise, end.state.outcome, None
-    if noise is not None and outcome in (lm.Outcome.CONVERGED, lm.Outcome.SINGULAR):
+    ended = outcome in (lm.Outcome.CONVERGED, lm.Outcome.SINGULAR)
+    if noise is not None and not noise.smoothed and ended:
         cells = fitted_cells(end, noise)
     examined = examine_model(end, noise, cells)
     misfit = examined.check is not None and examined.check.misfit

@@ -9,8 +9,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtr
 
+from homodyne_dask.results.data.fit_result import Alternative
 from homodyne_dask.solver.array_shapes import BinNumbers, PerFrame
 from homodyne_dask.solver.cluster_robust import IMPROBABLE
+from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.scan import Scan
 
@@ -114,6 +116,49 @@ def _excesses(scan: Scan) -> tuple[Float[np.ndarray, "bin t"], PerFrame] | None:
     squares = (np.sum(np.square(weights)) for weights in (CUBIC, EVEN))
     of_bins[:, np.r_[:ENDS, n - ENDS : n]] = np.nan
     return of_bins, np.sqrt(1 + 2 * np.where(early, *squares))
+
+
+FARTHEST, DRIFT = 64, 8
+"""Frames from those that were found to differ, up to which others are looked at; and those between means that
+show a drift."""
+SMOOTH_TERMS = 4
+"""Of a polynomial in the logarithm of age, by which means change with the rates."""
+
+
+def whole_range(scan: Scan, alternative: Alternative, contrast: float) -> Alternative:
+    """Return the same of the range of frames, near those which were found, whose means of c2 differ most.
+
+    It is the likeliest one beside a smooth change with age, noise of each frame and a random walk; the last
+    two are estimated from the medians of squared differences.
+    """
+    if alternative.name not in ("frame", "frames") or scan.cells is not None:
+        return alternative
+    low, high = map(int, alternative.place)
+    frames = np.flatnonzero(scan.use & np.isfinite(scan.frame_means).all(0))[ENDS:-ENDS]
+    frames = frames[(frames >= low - FARTHEST) & (frames <= high + FARTHEST)]
+    if (n := len(frames)) < FEWEST:
+        return alternative
+    means = scan.frame_means[:, frames].mean(0)
+    next_, far = (
+        np.median((means[k:] - means[:-k]) ** 2) / MEDIAN_OF_NORMAL**2 for k in (1, DRIFT)
+    )
+    walk = max(far - next_, 0.0) / (DRIFT - 1)
+    white = max(next_ - walk, next_ / 10, np.finfo(float).tiny) / 2
+    place = np.arange(n)
+    weight = np.linalg.inv(white * np.eye(n) + walk * np.minimum.outer(place, place))
+    smooth = np.vander(np.log1p(frames - scan.frames[0]), SMOOTH_TERMS)
+    weighted = weight @ smooth
+    weight -= weighted @ pseudoinverse(smooth.T @ weighted) @ weighted.T
+    sums = np.pad(weight.cumsum(0).cumsum(1), (1, 0))
+    score, own = np.append(0.0, np.cumsum(weight @ means)), np.diagonal(sums)
+    first, stop = np.triu_indices(n + 1, 1)
+    some = 2 * (stop - first) <= n
+    first, stop = first[some], stop[some]
+    information = own[stop] - 2 * sums[first, stop] + own[first]
+    size = (score[stop] - score[first]) / information
+    best = int(np.argmax(size**2 * information))
+    place = int(frames[first[best]]), int(frames[stop[best] - 1])
+    return alternative._replace(place=place, size=float(size[best]) / contrast)
 
 
 def _excess(means: Float[np.ndarray, "bin t"], weights: tuple[float, ...]) -> np.ndarray:

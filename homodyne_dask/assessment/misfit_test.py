@@ -15,7 +15,7 @@ from homodyne_dask.assessment.cell_residuals import means_of_cells
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.fitted_cells import FittedCells
 from homodyne_dask.assessment.flow_profile import change_by_other, has_profile
-from homodyne_dask.assessment.frame_tests import beam_noise
+from homodyne_dask.assessment.frame_tests import beam_noise, whole_range
 from homodyne_dask.assessment.score_tests import (
     best_alternative,
     p_of_other_profile,
@@ -37,6 +37,9 @@ MIN_SHARE = 0.005
 """Deviations below this share of the contrast are no misfit, however certain they are."""
 MIN_CELLS = 12
 """With fewer cells nothing is tested."""
+MOST_NOISE = 1 / 8
+"""Error of a mean of c2 above which it is taken for 0: it rests on less than 64 pairs of photons, or on a few
+speckles, and is not normal."""
 MIN_RINGS = 3
 """Rings from which on the power of q is said first."""
 MIN_SPREAD = 1e-3
@@ -96,12 +99,16 @@ def examine_model(
     flows = has_profile(request.problem)
     of_model = {"profile": change_by_other(end, cells.intervals)} if flows else {}
     scores = score_tests(scan, cells, contrast, _alternatives_of(request), of_model)
+    alternative = _of_all_frames(end, best_alternative(scores, MIN_SHARE))
+    typical = float(np.median(contrast))
+    if alternative is not None and typical > 0:
+        alternative = whole_range(scan, alternative, typical)
     check = ModelCheck(
         tests=tests,
         **_largest_deviation(scan, cells, means, tests),
         depends_on=_depends_on(scan, cells),
         p_value=speckle.p_value,
-        alternative=_of_all_frames(end, best_alternative(scores, MIN_SHARE)),
+        alternative=alternative,
     )
     inside = zip(request.parameters, end.inside, strict=True)
     scaled = any(parameter.q_power > 0 for parameter, free in inside if free)
@@ -202,8 +209,8 @@ def _of_group(
 def _in_errors(
     residual: Float[np.ndarray, " mean"], variance: Float[np.ndarray, " mean"]
 ) -> Float[np.ndarray, " mean"]:
-    noisy = variance > 0
-    return np.where(noisy, residual / np.sqrt(np.where(noisy, variance, 1.0)), np.nan)
+    noisy, normal = variance > 0, variance < MOST_NOISE**2
+    return np.where(noisy, normal * residual / np.sqrt(np.where(noisy, variance, 1.0)), np.nan)
 
 
 def _with_phi(scan: Scan, cells: FittedCells, contrast: float) -> list[_Means]:

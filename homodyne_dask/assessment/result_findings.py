@@ -123,6 +123,11 @@ def _advised(
     return finding(code, about, command.strip(), **numbers)
 
 
+def _of_data(end: AssessedFit) -> Iterator[Finding]:
+    for code, numbers in end.request.scan.attributes.doubts.items():
+        yield Finding(code, numbers=numbers)
+
+
 def misfit(end: AssessedFit) -> Iterator[Finding]:
     """Yield what speaks against the model, all of severity error, or that it was not checked."""
     request, assessment = end.request, end.assessment
@@ -135,6 +140,8 @@ def misfit(end: AssessedFit) -> Iterator[Finding]:
     if request.scan.is_table:
         few = None if assessment.errors.robust is not None else MIN_CLUSTERS
         yield finding("points-correlated", few=few)
+    elif request.scan.smoothed:
+        return  # of smoothed noise, χ² tells nothing of the model
     elif check is None and end.state.outcome is lm.Outcome.CONVERGED:
         yield finding("not-checked")
     if check is not None and check.misfit:
@@ -322,6 +329,8 @@ def _damaged_chunks(end: AssessedFit) -> Iterator[Finding]:
 
 def _chisqr_of_bins(end: AssessedFit) -> Iterator[Finding]:
     scan, redchi = end.request.scan, end.assessment.redchi
+    if scan.smoothed:
+        return
     pairs, source = end.request.options.weighting == PAIRS, scan.attributes.sigma_source
     pairs &= scan.cells is None
     if (far := redchi > MAX_REDCHI_OF_BIN.get(source, np.inf)).any():
@@ -679,6 +688,7 @@ def _limit_of_precision(end: AssessedFit) -> Iterator[Finding]:
 
 CHECKS = (
     *(
+        _of_data,
         misfit,
         _undetermined,
         _damaged_chunks,

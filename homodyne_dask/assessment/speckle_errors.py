@@ -246,6 +246,8 @@ class SpeckleErrors:
     """Which of `bins` see the same speckle."""
     offset: OffsetDeviation | None = None
     """None where no offset is free, or no error of one is known."""
+    smoothed: bool = False
+    """Whether c2 was smoothed before it was ingested."""
 
     @cached_property
     def sharing(self) -> float:
@@ -267,6 +269,8 @@ class SpeckleErrors:
     def objection(self) -> str | None:
         """Why the noise is not that of speckle and counting: it is larger than that of one pixel, its means
         over cells deviate by more than pairs scatter, or the residuals are not normal."""
+        if self.smoothed:
+            return "smoothed"
         pixels = np.array([fit.pixels[fit.likeliest] for fit in self.fits])
         least = np.array([fit.freedom / chdtri(fit.freedom, IMPROBABLE) for fit in self.fits])
         if (pixels < least).any():
@@ -331,7 +335,8 @@ def speckle_errors(
     if bins is None:
         return None
     noise = _NoiseOfFit(joint, bins, shared_speckle(request.scan, request.clusters, bins))
-    return noise.propagated() if joint.determined.all() else noise.errors()
+    errors = noise.propagated() if joint.determined.all() else noise.errors()
+    return replace(errors, smoothed=request.scan.smoothed)
 
 
 def errors_of_scans(

@@ -200,7 +200,8 @@ class SpeckleWeighting:
         if self.joint is None or (self.joint.which != at_end.which).any():
             return None  # a bound became active since the weights were computed
         shared = shared_speckle(self.request.scan, self.request.clusters, self.bins)
-        return weighted_errors(self.joint, at_end, self.bins, shared)
+        errors = weighted_errors(self.joint, at_end, self.bins, shared)
+        return replace(errors, smoothed=self.request.scan.smoothed)
 
 
 def _grouped(sweep: Sweep, request: Request) -> AveragedCells:

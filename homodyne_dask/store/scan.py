@@ -128,8 +128,15 @@ class Scan(Printed, BinsAndFrames):
         if self.attributes.sigma_source != "counts":
             return np.full(len(self.bins), np.nan)
         counts = self.all_bins["intensity"][list(self.bins), slice(*self.frames)]
-        mean = np.array([float(np.nanmean(of_bin)) for of_bin in counts])
+        known = np.isfinite(counts).any(axis=1)  # not where c2 contradicts them
+        mean = np.full(len(counts), np.nan)
+        mean[known] = [float(np.nanmean(of_bin)) for of_bin in counts[known]]
         return np.where(mean > 0, mean, np.nan)
+
+    @property
+    def smoothed(self) -> bool:
+        """Whether ingest found that c2 was smoothed: its noise is then unknown."""
+        return "c2-smoothed" in self.attributes.doubts
 
     @property
     def frame_means(self) -> Float[np.ndarray, "bin t"]:

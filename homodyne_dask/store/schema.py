@@ -100,6 +100,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Words = Annotated[str, Field(min_length=1)]
+Doubt = Literal["frames-missing", "counts-contradicted", "c2-smoothed"]
 AnyWords = Annotated[InstanceOf[str], Field(min_length=1)]
 """Names of files may hold bytes that are no UTF-8."""
 
@@ -178,6 +179,8 @@ class Attributes(Measurement):
     """Names of the scans that repeat a measurement, whose bins follow one another; absent for one scan."""
     notes: list[InstanceOf[str]]
     """Sentences: what ingest dropped, masked or converted, with counts."""
+    doubts: dict[Doubt, dict[str, int | Finite]] = Field(default_factory=dict)
+    """What data say against their file: numbers, by the code of the finding that every fit begins with."""
     store_sha256: Sha256
     """SHA-256 of the manifest: the identity of everything in the store."""
     complete: bool

@@ -229,3 +229,8 @@ def test_components_over_phi_are_tested_where_phi_is_known_and_differs(
         tests.append(result.diagnosis.check.tests)
         monkeypatch.setattr(misfit_test, "_with_phi", lambda *_: [])
     assert (tests[0] > tests[1], (tests[0] - tests[1]) % max(parts, 1)) == (parts > 0, 0)
+
+
+def test_means_over_few_pairs_of_photons_do_not_deviate():
+    z = misfit_test._in_errors(np.array([0.1, 0.1, 1.0]), np.array([0.0, 0.001, 0.05]))
+    np.testing.assert_allclose(z, [np.nan, 0.1 / 0.001**0.5, 0.0])

@@ -8,9 +8,9 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.assessment.alternatives import shares_with
-from homodyne_dask.assessment.frame_tests import odd_frame
+from homodyne_dask.assessment.frame_tests import odd_frame, whole_range
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.results.data.fit_result import ModelCheck
+from homodyne_dask.results.data.fit_result import Alternative, ModelCheck
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
 from tests.speckle_scans import RING, STILL, Photons, seen_twice
 from tests.synthetic import angles, fit_here, measured, store
@@ -112,6 +112,21 @@ def test_no_frame_is_odd_where_rates_fall_by_decades_at_first(alpha, tmp_path):
     odd = odd_frame(store(falling, tmp_path, "odd"))
     assert odd is not None
     assert (odd.frame, odd.excess) == (5, pytest.approx(0.01, abs=0.004))
+
+
+@pytest.mark.parametrize("place", [(40, 42), (30, 49), (5, 5)])
+def test_all_frames_that_differ_are_named_wherever_they_were_found(place, tmp_path):
+    photons = measured([20000, -1.3, 1000.0], 150, angles(6), dt=0.1, sigma=0.01)
+    light = np.ones(150)
+    light[place[0] : place[1] + 1] = 1.01
+    photons.c2[:] *= np.outer(light, light)
+    scan = store(photons, tmp_path)
+    near = Alternative("frames", (place[0] - 3, place[0] + 2), 0.1, 0.1, 1e-5)
+    named = whole_range(scan, near, contrast=0.3)
+    assert named.place == place
+    assert named.size == pytest.approx(0.01 * 1.1 / 0.3, rel=0.3)
+    jump = near._replace(name="jump")
+    assert whole_range(scan, jump, contrast=0.3) is jump
 
 
 PRODUCT = hd.separable(

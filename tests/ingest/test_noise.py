@@ -7,7 +7,7 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from ingest.bin_task import exclude_outliers
-from ingest.clean import clean, measure_scatter
+from ingest.clean import clean, measure_scatter, measure_smoothness
 from ingest.store_writer import mask_matrix
 from tests import photons
 from tests.ingest_files import arrays, edited, simulated
@@ -80,8 +80,8 @@ def test_beam_trips_are_masked_and_listed(tmp_path):
     assert report.bins[0].frames == 36
 
 
-def test_counts_in_another_unit_are_noticed(tmp_path):
-    path = edited(simulated(tmp_path / "A.hdf", n=60), **{IMAGE: lambda image: 100 * image})
+def test_counts_that_are_too_few_are_noticed(tmp_path):
+    path = edited(simulated(tmp_path / "A.hdf", n=60), **{IMAGE: lambda image: image / 100})
     assert any("times the scatter of the bins" in note for note in ingest.ingest(path).notes)
 
 
@@ -95,6 +95,76 @@ def correlated(counts: np.ndarray) -> np.ndarray:
     """c2 as correlators compute it: a frame without a photon has a row and a column of 0."""
     total = counts.sum(axis=0)
     return counts.T @ counts * len(counts) / np.outer(*[np.where(total > 0, total, 1)] * 2)
+
+
+def test_where_counts_are_far_too_many_sigma_is_the_scatter_and_the_model_is_not_blamed(tmp_path):
+    c2 = np.stack([correlated(counted(2.0, k)) for k in range(2)])
+    options = {"q": photons.Q, "phi": np.arange(2), "dt": 0.1, "pixels": PIXELS}
+    right = hd.ingest(c2, tmp_path / "right.zarr", counts=2.0, **options)
+    report = hd.ingest(c2, tmp_path / "wrong.zarr", counts=20.0, **options)
+    assert (right.sigma_source, report.sigma_source) == ("counts", "scatter")
+    for row, expected in zip(report.bins, right.bins, strict=True):
+        assert row.sigma == pytest.approx(expected.sigma, rel=0.1)
+    assert np.isnan(hd.open_dataset(report.store).mean_counts).all()
+    result = hd.fit(report.store, "brownian")
+    assert result.findings[0].code == "counts-contradicted"
+    assert " in 2 bins: " in str(result.findings[0])
+    assert not result.misfit
+    assert 0.8 < result.redchi < 1.3
+
+
+def test_frames_of_which_many_pairs_are_outliers_have_means(tmp_path):
+    c2, light = correlated(counted(2.0, 1)), np.where(np.arange(N) == 60, 1.5, 1.0)
+    c2 *= np.outer(light, light)
+    report = hd.ingest(c2, tmp_path / "A.zarr", q=photons.Q, phi=0, dt=0.1)
+    assert "excluded from the averages" in str(report)
+    (means,) = hd.open_dataset(report.store).frame_means
+    assert means.argmax() == 60
+    assert means[60] == pytest.approx(1.5 * means[59], rel=0.05)
+
+
+def test_frames_that_are_taken_in_bursts_are_noticed(tmp_path):
+    time = 0.1 * np.arange(200)
+    for name, chosen in (("even", time[:N]), ("bursts", time.reshape(-1, 8)[:, :4].ravel())):
+        rng = np.random.default_rng(3)
+        speckle = photons.intensities(rng, RATE / photons.Q**2 * chosen, np.zeros(N), PIXELS)
+        c2 = correlated(rng.poisson(2.0 * speckle).astype(float))
+        store = hd.ingest(c2, tmp_path / f"{name}.zarr", q=photons.Q, phi=0, dt=0.1).store
+        result = hd.fit(store, "brownian")
+        if name == "even":
+            assert not result.findings.of("frames-missing")
+        else:
+            assert result.findings[0].numbers["period"] == 4
+            assert "every 4 frames" in result.verdict
+
+
+def smoothed(c2: np.ndarray, side: int) -> np.ndarray:
+    """Return means over squares of frames; pairs of the diagonal are those beside them."""
+    np.fill_diagonal(c2, np.diagonal(c2, 1).mean())
+    wide = np.pad(c2, side // 2, mode="edge")
+    return np.lib.stride_tricks.sliding_window_view(wide, (side, side)).mean((2, 3))
+
+
+@pytest.mark.parametrize("mean", [0.2, 2.0, 100.0])
+def test_noise_is_as_smooth_as_speckle_makes_it_unless_c2_was_smoothed(mean):
+    c2 = correlated(counted(mean, 1))
+    measured = measure_smoothness(clean(c2, N, "bin 1").c2)
+    assert measured.log_ratio == pytest.approx(0, abs=0.15)
+    assert abs(measured.log_ratio) < 5 * measured.stderr
+    if mean < 100:  # speckle alone is as smooth before
+        of_means = measure_smoothness(clean(smoothed(c2, 3), N, "bin 1").c2)
+        assert of_means.log_ratio < np.log(0.75)
+        assert of_means.log_ratio < -6 * of_means.stderr
+    assert measure_smoothness(c2[:40, :40].astype(np.float32)) is None
+
+
+def test_a_model_is_not_blamed_where_c2_was_smoothed(tmp_path):
+    c2 = np.stack([smoothed(correlated(counted(2.0, k)), 5) for k in range(2)])
+    store = hd.ingest(c2, tmp_path / "A.zarr", q=photons.Q, phi=np.arange(2), dt=0.1).store
+    result = hd.fit(store, "brownian")
+    assert result.findings.at_least("warning").codes == ("c2-smoothed", "no-standard-error")
+    assert np.isnan(result.parameters["stderr"]).all()
+    assert "smoothed" in str(result.findings.of("no-standard-error")[0])
 
 
 @pytest.mark.long(whole=True)
@@ -147,6 +217,13 @@ def test_the_scatter_of_few_photons_is_that_of_their_number(mean):
     """With 0.01 counts in each of 1000 pixels more than half of all second differences are 0."""
     c2 = clean(correlated(counted(mean, 2)), N, "bin 1").c2
     assert measure_scatter(c2) == pytest.approx((1 / mean + CONTRAST) / np.sqrt(PIXELS), rel=0.3)
+
+
+def test_the_scatter_of_few_photons_is_that_of_all_pairs_where_light_jumps():
+    light = np.where(np.arange(N) % 3, 1.35, 0.3)
+    rng = np.random.default_rng(4)
+    c2 = clean(correlated(rng.poisson(0.04 * light, (PIXELS, N)).astype(float)), N, "bin 1").c2
+    assert measure_scatter(c2) == pytest.approx(np.nanstd(c2), rel=0.15)
 
 
 def test_a_single_pair_of_photons_is_no_outlier():

@@ -62,6 +62,7 @@ _CHOICES: dict[str, dict[str, str]] = {
         "few-cells": "too few cells of age and lag lie inside the selected frames",
         "large": "the residuals are larger than the noise of one pixel",
         "deviating": "the model does not describe the data, or c2 was smoothed or denoised beforehand",
+        "smoothed": "c2 was smoothed or denoised beforehand",
         "not-normal": "the residuals are not normal",
         "together": "those of parts that are fitted together follow from the scatter of bins alone",
     },

@@ -38,6 +38,7 @@ NUMBERS = {
     "limits": {"D0": [None, 12.0, "Å²/s"]}, "low": 0.2, "lowest": 0.31, "model": "brownian", "moment": 5.0,
     "needed": 8, "few": 8, "ages": [[0.0, 0.9]],
     "of_bins": 2.5, "of_scan": False, "option": "model", "p": 1e-5, "pairs": 48884, "percent": 7.0,
+    "period": 4,
     "power": [1.52, 0.04], "precision": "mixed", "profile": "parabolic", "q": "0.01", "rate": -2.7e-4,
     "ratio": 1.2, "redchi": 39.0,
     "held": ["alpha", "D_offset"], "least": 0.005, "scan": 2, "rates": {"J": [20860.0, 640.0, "Å²/s"]},
