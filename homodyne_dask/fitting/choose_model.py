@@ -22,7 +22,7 @@ from homodyne_dask.models.stretched_exponentials import (
     STRETCHED_Q,
     VIBRATION,
 )
-from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE
+from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE, Convention
 from homodyne_dask.models.two_component import BEATING, TWO_COMPONENT
 from homodyne_dask.request.options import PAIRS, takes_options
 from homodyne_dask.results.result_classes import Comparison, FitResult, compare_fits
@@ -114,7 +114,7 @@ def _check_options(options: dict[str, Any]) -> None:
 def _usual_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     if scan.is_table:
         return [BROWNIAN, CUMULANT_Q, STRETCHED_Q]
-    stretched = [] if _names_parameters(options) else [_stretched(scan)]
+    stretched = [] if _of_transport_alone(options) else [_stretched(scan)]
     return [BROWNIAN, POWER_LAW, STATIC, *stretched, *[LAMINAR_FLOW] * _flows(scan, options)]
 
 
@@ -151,13 +151,17 @@ def _flows(scan: Scan, options: dict[str, Any]) -> bool:
     return gap and _has_angles(scan)
 
 
-def _names_parameters(options: dict[str, Any]) -> bool:
+def _of_transport_alone(options: dict[str, Any]) -> bool:
+    """Return whether options are not for all models: parameters by name, a convention, a precision."""
     named = ("initial", "fixed", "bounds", "prior", "profile", "rates")
-    return any(options.get(name) for name in named)
+    of_any_model = {"convention": Convention.PHYSICAL, "precision": "float64"}
+    return any(options.get(name) for name in named) or any(
+        options.get(name, default) != default for name, default in of_any_model.items()
+    )
 
 
 def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
-    if scan.is_table or _names_parameters(options):
+    if scan.is_table or _of_transport_alone(options):
         return []
     return [
         BROWNIAN + BROWNIAN if _stretched(scan) is STRETCHED_Q else STRETCHED + STRETCHED,

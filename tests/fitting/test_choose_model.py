@@ -88,6 +88,12 @@ def test_the_simplest_model_that_predicts_the_angles_left_out_is_chosen(tmp_path
     assert hd.compare(found.results) == found
 
 
+@pytest.mark.parametrize("option", [{"convention": "homodyne"}, {"precision": "mixed"}])
+def test_models_that_do_not_take_an_option_are_left_out_of_a_choice(tmp_path, option):
+    scan = store(measured([20000.0, -0.6, 0.0], 40, angles(3), sigma=0.02), tmp_path)
+    assert list(hd.compare_models(scan, **option).results) == ["brownian", "power_law", "static"]
+
+
 @pytest.mark.parametrize("seed", [0, 1, 3])
 def test_correlated_speckle_deceives_the_naive_aic_and_not_the_angles_left_out(tmp_path, seed):
     scan = store(photographed([20000.0, 0.0, 0.0], 40, angles(8), seed=seed), tmp_path)
