@@ -42,6 +42,7 @@ def ingest(
     phi_dataset: str | None = None,
     time_dataset: str | None = None,
     axes: str | Sequence[str] | None = None,
+    follow: str | Path | None = None,
     half: str | None = None,
     column_is: str | None = None,
     average: str | None = None,
@@ -72,11 +73,12 @@ def ingest(
     matrix per train, whose groups become scans; by default all. dataset: name of the matrices in an HDF5
     file (a dataset, or a group with one for each bin) or .npz of another layout; q_dataset, phi_dataset:
     names of q and φ; time_dataset: name of the times of the frames, or of their spacing, in s. axes: such
-    as 't,t,q', if shape and symmetry do not show which axes are the times. half: 'upper', 'lower' or
-    'mean', for matrices that are not symmetric. column_is: what the columns of a table are (`read_g2`).
-    keep: paths of numbers in an HDF5 file, such as
-    '/entry/sample/humidity', for fits over scans. keep_copies: True for bins that hold the data of another
-    bin, keep_outliers: True for pairs that are no measurement, such as fill values of holes, which else are
+    as 't,t,q', if shape and symmetry do not show which axes are the times. follow: the folder below which an
+    HDF5 file may lead to other files, by external links and virtual datasets; by default its own. half:
+    'upper', 'lower' or 'mean', for matrices that are not symmetric. column_is: what the columns of a table
+    are (`read_g2`). keep: paths of numbers in an HDF5 file, such as '/entry/sample/humidity', for fits over
+    scans. keep_copies: True for bins that hold the data of another bin, keep_outliers: True for pairs that
+    are no measurement, such as fill values of holes, which else are
     left out, with a note. sharded: whether to store many chunks per file; by default
     only for stores at a URL. strict: reject a file that has a bin without data; by default the bin is
     left out, with a note. overwrite: replace a store that has different contents. client: a Dask client;
@@ -104,7 +106,7 @@ def ingest(
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
             strict=strict, overwrite=overwrite, client=client, progress=progress, dataset=dataset,
             q_dataset=q_dataset, phi_dataset=phi_dataset, time_dataset=time_dataset, axes=axes, half=half,
-            column_is=column_is, average=average, keep=keep, keep_copies=keep_copies,
+            follow=follow, column_is=column_is, average=average, keep=keep, keep_copies=keep_copies,
             keep_outliers=keep_outliers,
         )  # fmt: skip
 

@@ -35,10 +35,11 @@ from homodyne_dask.store.arrays import (
     what_is_wrong,
 )
 from homodyne_dask.store.files import INTERRUPTED, AnyPath, open_without_waiting, patiently
+from homodyne_dask.store.linked_files import following
 from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.same_noise import from_frame
 from homodyne_dask.store.scan import open_dataset
-from homodyne_dask.text import known_number
+from homodyne_dask.text import counted, known_number, some_of
 from ingest import noise_and_beam_trips as noise
 from ingest import repeats_and_copies as repeats
 from ingest import store_writer
@@ -163,15 +164,20 @@ def ingest(
     target = None if store_path is None else files.any_path("store", store_path)
     # before anything is read, so that any change while it is read is seen
     states = {path: _state(path) for path in paths}
-    source = _open_all(paths, options)
+    with following(options.follow) as others:
+        source = _open_all(paths, options)
+    states |= (linked := dict(sorted(others.items())))
     if target is None:
         target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
     target = files.absolute(target)
     sharded = isinstance(target, UrlPath) if sharded is None else sharded
     try:
         with futures.ThreadPoolExecutor(1) as background, files.no_more_waiting():
-            digest = background.submit(_digest, paths)
-            job = _IngestJob(source, target, states, digest, options, sharded, strict, overwrite)
+            digest = background.submit(_digest, paths, [*linked])
+            names = [path.name for path in linked]
+            job = _IngestJob(
+                source, target, names, states, digest, options, sharded, strict, overwrite
+            )
             return _ingest(job, client, progress)
     except OSError as error:
         raise StoreError(
@@ -226,10 +232,11 @@ def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
     return [opened(n, {}) for n in range(len(paths))]
 
 
-def _digest(paths: list[Path]) -> str:
+def _digest(paths: list[Path], linked: list[Path]) -> str:
     digests = [patiently(path, partial(sha256, path)) for path in paths]
     repeats.check_different(paths, digests)
-    if len(paths) == 1:
+    digests += [patiently(path, partial(sha256, path)) for path in linked]
+    if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
@@ -261,6 +268,8 @@ class _IngestJob:
 
     source: Source
     target: AnyPath
+    linked: Sequence[str]
+    """The names of other files that the source leads to."""
     states: Mapping[Path, tuple[int, ...] | None]
     """Each file as it was before anything of it was read."""
     digest: futures.Future[str]
@@ -459,6 +468,9 @@ def _finish(job: _IngestJob, use, records: list[BinRecord]) -> BinRecord:
             f"{source.path.name} cannot be ingested: {wrong}; correct the values of c2"
         )
     own_notes = noise.notes_on(source, records, use)
+    if job.linked:
+        others = counted(len(job.linked), "other file")
+        own_notes += [f"{others} that the source leads to: {some_of(job.linked, 3)}"]
     notes = [*noise.implausible(source), *source.notes, *own_notes, *sigma.notes]
     arrays = _arrays_of_all_bins(source, use, records, sigma.rows)
     for name, values in arrays.items():

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -155,6 +156,14 @@ def _with_two_times(axes: tuple[str, ...]) -> tuple[str, ...]:
     return axes
 
 
+def _folder(value: Any) -> Any:
+    """Return the absolute path of a folder as text, which a store records."""
+    folder = Path(value).expanduser().absolute()  # a TypeError of another type: pydantic names it
+    if not folder.is_dir():
+        raise ValueError("it is not a folder")
+    return str(folder)
+
+
 AtLeastOne = Field(min_length=1)
 QUANTITIES = Form("a number, with or without its unit, or a list", "NUMBER[UNIT]")
 NUMBER, NUMBERS = Form("a number", "FLOAT"), Form("a number, or a list", "FLOAT")
@@ -167,6 +176,7 @@ OneTime = Annotated[Positive, BeforeValidator(_number), _in_units("time"), QUANT
 Sigmas = Annotated[tuple[Positive, ...], AtLeastOne, BeforeValidator(_numbers), NUMBERS]
 Offset = Annotated[Finite, BeforeValidator(lambda value: _number(value or 0.0)), NUMBER]
 GapInAngstrom = Annotated[float, Field(ge=GAPS[0], le=GAPS[1]), BeforeValidator(_number), NUMBER]
+Folder = Annotated[str, BeforeValidator(_folder), Form("a folder", "DIR")]
 TrainRange = Annotated[tuple[int, int], BeforeValidator(_split)]
 ArrayName = Annotated[str, StringConstraints(pattern="[^/ ]")]
 ArrayNames = Annotated[tuple[ArrayName, ...], BeforeValidator(_paths), Form("a name", "NAME")]
@@ -210,6 +220,9 @@ class IngestOptions(Options):
     """Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q."""
     column_is: Literal["g2", "g2-1", "g1", "f"] | None = option(None)
     """What the columns of a table are, if their names do not say it; f is g1, the field correlation."""
+    follow: Folder | None = option(None)
+    """Folder below which an HDF5 file may lead to other files, by external links and virtual datasets;
+    default: the folder of the file."""
     keep: ArrayNames = option(())
     """Paths of numbers in an HDF5 file, such as /entry/sample/humidity, over which scans may then be fitted
     (fit --over-scans /entry/sample/humidity)."""

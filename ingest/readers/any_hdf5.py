@@ -188,6 +188,8 @@ def _referenced(file: h5py.File, name: str) -> list[str]:
         return [name]
     if (dataset.size or 0) > MAX_OBJECTS:
         raise hdf5.wrong(file, name, f"has {dataset.size} references: it is damaged")
+    if dataset.file.filename != file.filename or dataset.is_virtual:
+        raise hdf5.wrong(file, name, "refers to what is in another file: ingest that file")
     with hdf5.reading(file, name):
         names = [file[cell].name if cell else None for cell in np.ravel(dataset[()])]
     if None in names:
@@ -245,8 +247,8 @@ def _quantity(
             numbers = _numbers_of_attribute(file, object_name, attribute)
             values.append(converted(what, numbers, None, where, unsaid))
         else:
-            target = hdf5.as_text(_dataset(file, object_name).name or object_name)
-            values.append(hdf5.quantity(file, target, what, unsaid))
+            _dataset(file, object_name)
+            values.append(hdf5.quantity(file, object_name, what, unsaid))
     notes += unsaid[:1]  # the first stands for all matrices: thousands would say the same
     return np.concatenate(values)
 

@@ -14,6 +14,7 @@ from homodyne_dask.request.ingest_options import Half, IngestOptions, decimals
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import what_is_wrong
 from homodyne_dask.store.files import is_file, patiently
+from homodyne_dask.store.linked_files import following
 from homodyne_dask.text import joined_with_and
 
 MIN_FRAMES = 3
@@ -65,6 +66,8 @@ class Source:
     """Which half of a matrix that is not symmetric is taken."""
     keep_outliers: bool = False
     """Whether values that are no measurement stay (`ingest/clean.py`)."""
+    follow: str | None = None
+    """Folder below which a file may lead to others, by default its own."""
     masked: Bool[np.ndarray, " t"] | None = None
     """Frames of a scan, one of several, without data."""
     scans: "tuple[Source, ...]" = ()
@@ -91,7 +94,8 @@ class Source:
             return matrix
         if self.path.exists() and not is_file(self.path):  # a pipe is waited for without end
             raise SourceError(f"{self.path} is not a file any more: check the name")
-        return patiently(self.path, lambda: self.reader(self.path, self.matrices[bin_index]))
+        with following(self.follow, checked=True):
+            return patiently(self.path, lambda: self.reader(self.path, self.matrices[bin_index]))
 
     def name(self, bin_index: int) -> str:
         path = self.files[bin_index] if self.files else self.path
@@ -244,7 +248,8 @@ def with_options(source: Source, options: IngestOptions) -> Source:
     if wrong := what_is_wrong(time, source.q, source.phi, sigma):
         raise SourceError(f"{name} cannot be ingested: {wrong}; correct the value or its unit")
     completed = replace(source.saying(gap_angstrom=gap), sigma=sigma, time=time, notes=notes)
-    return replace(completed, half=options.half, keep_outliers=options.keep_outliers)
+    kept = {"keep_outliers": options.keep_outliers, "follow": options.follow}
+    return replace(completed, half=options.half, **kept)
 
 
 def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:
