@@ -48,7 +48,7 @@ from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import Source
 from ingest.store_writer import sums_by_chunk
 
-_HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
+_HEAD = ("scan", "label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
 _MOST_ROWS = 40
 Progress = Callable[[int, int], None]
 """Called with the number of bins that are done, and of all."""
@@ -72,6 +72,7 @@ class BinRow(NamedTuple):
     """Frames to use."""
     sigma: float
     """Noise of a typical pair."""
+    scan: int = 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,23 +110,24 @@ class IngestReport(Printed):
             *(f"note: {note}" for note in self.notes),
         ]
         rows = [
-            (str(label), known_number(q, ".5g"), known_number(phi, ".2f"), str(pixels or "?"),
-             str(frames), f"{sigma:.3g}")
-            for label, q, phi, pixels, frames, sigma in self.bins[:_MOST_ROWS]
+            (str(scan), str(label), known_number(q, ".5g"), known_number(phi, ".2f"),
+             str(pixels or "?"), str(frames), f"{sigma:.3g}")
+            for label, q, phi, pixels, frames, sigma, scan in self.bins[:_MOST_ROWS]
         ]  # fmt: skip
-        return table_document(title, [_HEAD, *rows], 0, notes)
+        skipped = int(all(row.scan == 1 for row in self.bins))
+        return table_document(title, [row[skipped:] for row in (_HEAD, *rows)], 0, notes)
 
 
 def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
     scan = open_dataset(target)
     attributes, frames = scan.attributes, int(np.count_nonzero(scan.frame_mask))
-    columns = (scan.label, scan.q, scan.phi, scan.n_pixels, scan.median_sigma)
+    columns = (scan.label, scan.q, scan.phi, scan.n_pixels, scan.median_sigma, scan.scan_number)
     bins = zip(*(column.tolist() for column in columns), strict=True)
     return IngestReport(
         store=target,
         source_file=attributes.source_file,
         source_format=attributes.source_format,
-        bins=tuple(BinRow(a, q, phi, pixels, frames, s) for a, q, phi, pixels, s in bins),
+        bins=tuple(BinRow(a, q, phi, n, frames, sigma, k) for a, q, phi, n, sigma, k in bins),
         n_frames=scan.n_frames,
         frame_time=attributes.frame_time,
         spacing=spacing_text(scan.time, attributes.frame_time),
@@ -205,12 +207,14 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
                 f"average applies to scans of one measurement, but each of the {len(paths)} files has a q "
                 f"or φ of its own: leave it out"
             )
-        return repeats.side_by_side(sources, repeats.scan_names_of(paths))
+        source = repeats.side_by_side(sources, repeats.scan_names_of(paths))
+        return repeats.without_frames(source, options)
     scans, names = list[Source](), list[str]()
     for source, file in zip(sources, repeats.scan_names_of(paths), strict=True):
         scans += source.scans or (source,)
         names += [f"{file}, {name}" for name in source.scan_names] or [file]
     source = repeats.joined(scans, names) if len(sources) > 1 else sources[0]
+    source = repeats.without_frames(source, options)
     return source if options.average is None else repeats.averaged(source)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,7 @@ from pydantic import (
 )
 
 from homodyne_dask.errors import SourceError, shown
-from homodyne_dask.request.option_types import Form, parts
+from homodyne_dask.request.option_types import Form, Frames, parts
 from homodyne_dask.request.options import Options, option, typed_value
 from homodyne_dask.store.schema import GAPS, Finite, Positive, first_mistake
 
@@ -29,6 +30,8 @@ _LENGTH = f"(?:{ANGSTROM}|[nµμupmckf]?m)"
 PER_LENGTH = rf"(?:1?\s*/\s*|inv[a-z]*\.?[ _]*){_LENGTH}(?![a-z])"
 PER_LENGTH += rf"|{_LENGTH}\s*(?:\^|\*\*)?[({{]*-1[)}}]*(?!\.?\d)"
 """A unit of q, or what may be one, in a name."""
+UNIT_OF_NAME = re.compile(r"\s*\[([^\[\]\d][^\[\]]*|1?/[^\[\]]*)\]$")
+"""A unit after the name of a dataset, which is no index such as [3]."""
 QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)\s*(.*?)\s*")
 """A number and its unit."""
 
@@ -158,10 +161,16 @@ def _with_two_times(axes: tuple[str, ...]) -> tuple[str, ...]:
 
 def _folder(value: Any) -> Any:
     """Return the absolute path of a folder as text, which a store records."""
-    folder = Path(value).expanduser().absolute()  # a TypeError of another type: pydantic names it
-    if not folder.is_dir():
+    if not isinstance(value, str | PathLike) or not Path(value).expanduser().is_dir():
         raise ValueError("it is not a folder")
-    return str(folder)
+    return str(Path(value).expanduser().absolute())
+
+
+def _excluded_frames(value: Any) -> list[str]:
+    words = [str(word) for word in parts(value)]
+    if wrong := [word for word in words if not re.fullmatch(r"\d+:\d+-\d+|\d+(-\d+)?", word)]:
+        raise ValueError(f"{wrong[0]!r} is not of a form below")
+    return words
 
 
 AtLeastOne = Field(min_length=1)
@@ -180,6 +189,9 @@ Folder = Annotated[str, BeforeValidator(_folder), Form("a folder", "DIR")]
 TrainRange = Annotated[tuple[int, int], BeforeValidator(_split)]
 ArrayName = Annotated[str, StringConstraints(pattern="[^/ ]")]
 ArrayNames = Annotated[tuple[ArrayName, ...], BeforeValidator(_paths), Form("a name", "NAME")]
+ExcludedFrames = Annotated[
+    tuple[str, ...], BeforeValidator(_excluded_frames), Form("frames", "[[SCAN:]FIRST-]LAST")
+]
 Axes = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_with_two_times)]
 
 
@@ -211,11 +223,21 @@ class IngestOptions(Options):
     dataset: ArrayName | None = option(None)
     """Name of the matrices, such as /data/c2, in an HDF5 or .npz file of any other layout."""
     q_dataset: ArrayName | None = option(None)
-    """With --dataset: name of the dataset of q."""
+    """With --dataset: name of the dataset of q, with the unit if the file lacks it, such as /q[1/nm]."""
     phi_dataset: ArrayName | None = option(None)
-    """With --dataset: name of the dataset of φ."""
+    """With --dataset: name of the dataset of φ, perhaps with its unit, such as /phi[rad]."""
     time_dataset: ArrayName | None = option(None)
-    """With --dataset: name of the dataset of frame times, or of their spacing, in seconds."""
+    """With --dataset: name of the dataset of frame times, or of their spacing, in seconds, or with another
+    unit, such as /t[ms]."""
+    counts_dataset: ArrayName | None = option(None)
+    """With --dataset: name of the mean counts per pixel and frame: one number, or one per frame, per bin, or
+    both (bin, frame)."""
+    pixels_dataset: ArrayName | None = option(None)
+    """With --dataset: name of the numbers of pixels, one per bin; with counts, sigma follows from them."""
+    frames: Frames | None = option(None)
+    """Frames to store, from the first to before the end, such as 100:900; they keep their times."""
+    exclude_frames: ExcludedFrames = option(())
+    """Frames of the file, counted from 0, to leave out: 51, 51-60, or 3:51-60 in scan 3 alone."""
     axes: Axes | None = option(None)
     """Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q."""
     column_is: Literal["g2", "g2-1", "g1", "f"] | None = option(None)
@@ -235,9 +257,20 @@ class IngestOptions(Options):
 
     @property
     def dataset_names(self) -> dict[str, str]:
-        """The names of the datasets of q, phi and time that are given."""
-        names = {"q": self.q_dataset, "phi": self.phi_dataset, "time": self.time_dataset}
-        return {quantity: name for quantity, name in names.items() if name is not None}
+        """The names of the datasets of q, phi, time, counts and pixels that are given, without units."""
+        names = {what: getattr(self, f"{what}_dataset") for what in (*_UNITS, "counts", "pixels")}
+        given = ((what, name) for what, name in names.items() if name is not None)
+        return {
+            what: UNIT_OF_NAME.sub("", name) if what in _UNITS else name for what, name in given
+        }
+
+    @property
+    def dataset_units(self) -> dict[str, str]:
+        """The units that are given with the names of datasets."""
+        matches = {
+            what: UNIT_OF_NAME.search(getattr(self, f"{what}_dataset") or "") for what in _UNITS
+        }
+        return {what: match[1] for what, match in matches.items() if match}
 
     @classmethod
     def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:
