@@ -19,6 +19,7 @@ from homodyne_dask.text import counted, some_of
 from ingest import noise_and_beam_trips as noise
 from ingest.clean import CleanMatrix, NoDataError, clean, leave_out_single, measure_scatter
 from ingest.noise_and_beam_trips import BinRecord
+from ingest.readers import errors_of_points
 from ingest.readers.source import NO_PICTURES, PER_BIN, Source, check_has_frames
 
 RING_WIDTH, SAME_ANGLE = 0.02, 1.0
@@ -102,6 +103,30 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
         filled = {"time": time, "n_frames": len(time), "g2": g2, "g2_sigma": sigma}
         aligned.append(replace(table.saying(frame_time=step), **filled))
     return aligned
+
+
+def with_errors_of_repeats(source: Source) -> Source:
+    """Return curves of g2 without errors with those of the scatter of curves of one q, if there are any."""
+    if source.g2 is None or source.g2_errors:
+        return source
+    q, phi = source.q, np.nan_to_num(source.phi)
+    alike = (np.abs(q[:, None] / q - 1) <= RING_WIDTH) & (phi[:, None] == phi)
+    sigma = np.array(source.g2_sigma)
+    for repeats in alike:
+        error = None
+        if repeats.sum() > 1:
+            error = errors_of_points.of_repeats(source.g2[repeats][:, 1:])
+        if error is None:
+            return source
+        sigma[repeats, 1:] = error
+    parts = np.split(sigma, max(len(source.scans), 1))
+    scans = (
+        replace(scan, g2_sigma=s, g2_errors=True)
+        for scan, s in zip(source.scans, parts, strict=False)
+    )
+    note = "errors of points are those of the scatter of the curves that have one q"
+    known = {"g2_sigma": sigma, "g2_errors": True, "notes": (*source.notes, note)}
+    return replace(source, **known, scans=tuple(scans))
 
 
 def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:

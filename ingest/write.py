@@ -208,13 +208,13 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
                 f"or φ of its own: leave it out"
             )
         source = repeats.side_by_side(sources, repeats.scan_names_of(paths))
-        return repeats.without_frames(source, options)
+        return repeats.with_errors_of_repeats(repeats.without_frames(source, options))
     scans, names = list[Source](), list[str]()
     for source, file in zip(sources, repeats.scan_names_of(paths), strict=True):
         scans += source.scans or (source,)
         names += [f"{file}, {name}" for name in source.scan_names] or [file]
     source = repeats.joined(scans, names) if len(sources) > 1 else sources[0]
-    source = repeats.without_frames(source, options)
+    source = repeats.with_errors_of_repeats(repeats.without_frames(source, options))
     return source if options.average is None else repeats.averaged(source)
 
 

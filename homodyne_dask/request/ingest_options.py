@@ -64,9 +64,9 @@ def decimals(values: Any) -> Float[np.ndarray, " n"]:
 
 _UNSAID = {"q": "q is assumed to be in 1/Å", "time": "times are assumed to be in s"}
 """What is assumed of numbers without a unit, and said."""
-_PER_NM = "1?/nm|nm(-1|⁻¹)"
+_PER_NM, _PER_UM = "1?/nm|nm(-1|⁻¹)", "1?/[uµμ]m|[uµμ]m(-1|⁻¹)"
 _UNITS = {
-    "q": (rf"1?/{ANGSTROM}|{ANGSTROM}(-1|⁻¹)", "only 1/Å and 1/nm are known units of q"),
+    "q": (rf"1?/{ANGSTROM}|{ANGSTROM}(-1|⁻¹)", "only 1/Å, 1/nm and 1/µm are known units of q"),
     "phi": ("(deg|°).*", "only degree and rad are known units of φ"),
     "time": ("|".join(SECONDS), f"the known units of time are {', '.join(filter(None, SECONDS))}"),
 }
@@ -85,6 +85,9 @@ def converted(
     if quantity == "q" and re.fullmatch(_PER_NM, plain):
         notes.append(f"q converted from {unit} to 1/Å")
         return values / 10
+    if quantity == "q" and re.fullmatch(_PER_UM, plain):
+        notes.append(f"q converted from {unit} to 1/Å")
+        return decimals([f"{value * 1e-4:.15g}" for value in values])
     if quantity == "phi" and plain.startswith("rad"):
         notes.append("φ converted from radians to degrees")
         return np.rad2deg(values)
