@@ -40,9 +40,9 @@ from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.same_noise import from_frame
 from homodyne_dask.store.scan import open_dataset
 from homodyne_dask.text import counted, known_number, some_of
+from ingest import bad_scans, store_writer
 from ingest import noise_and_beam_trips as noise
 from ingest import repeats_and_copies as repeats
-from ingest import store_writer
 from ingest.bin_task import BinRecord, read_record, write_bin
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import Source
@@ -214,7 +214,10 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
         scans += source.scans or (source,)
         names += [f"{file}, {name}" for name in source.scan_names] or [file]
     source = repeats.joined(scans, names) if len(sources) > 1 else sources[0]
-    source = repeats.with_errors_of_repeats(repeats.without_frames(source, options))
+    source = repeats.without_frames(source, options)
+    if options.reject_scans:
+        source = bad_scans.without_bad(source)
+    source = repeats.with_errors_of_repeats(source)
     return source if options.average is None else repeats.averaged(source)
 
 

@@ -253,6 +253,9 @@ class IngestOptions(Options):
     (fit --over-scans /entry/sample/humidity)."""
     average: Literal["scans"] | None = option(None)
     """Write the mean of the scans instead of the bins of each scan."""
+    reject_scans: StrictBool = option(False)
+    """Leave out scans of five or more that differ from the others in c2 at long or short lags, or in where c2
+    lies, before they are stored or averaged."""
     keep_copies: StrictBool = option(False)
     """Keep bins that hold the data of another bin, instead of leaving them out."""
     keep_outliers: StrictBool = option(False)
