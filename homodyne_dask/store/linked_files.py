@@ -82,9 +82,8 @@ def opened(path: Path, opens: Callable[[Path], h5py.File]) -> h5py.File:
     assert followed is not None
     if path not in followed.others:
         while len(followed.others) >= MOST_OPEN:
-            followed.others.pop(
-                next(iter(followed.others))
-            )  # HDF5 closes it when none of it is used
+            # HDF5 closes it when nothing of it is used
+            followed.others.pop(next(iter(followed.others)))
         followed.others[path] = opens(path)
     return followed.others[path]
 

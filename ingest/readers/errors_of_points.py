@@ -34,9 +34,9 @@ def follow_points(values: Float[np.ndarray, "bin n"], error: Float[np.ndarray, "
     known = np.isfinite(high) & np.isfinite(large)
     if known.sum() < MIN_POINTS:
         return False
-    ranks = [np.argsort(np.argsort(x[known])) for x in (high, large)]
+    first, second = (np.argsort(np.argsort(series[known])) for series in (high, large))
     independent = max(known.sum() / INDEPENDENT - 3, 1.0)
-    return np.arctanh(np.corrcoef(*ranks)[0, 1]) * np.sqrt(independent) > SIGNIFICANT
+    return np.arctanh(np.corrcoef(first, second)[0, 1]) * np.sqrt(independent) > SIGNIFICANT
 
 
 def of_delays(error: Float[np.ndarray, "bin n"]) -> Float[np.ndarray, "bin n"]:

@@ -109,7 +109,7 @@ def test_frames_are_left_out_of_a_single_scan():
      ({"counts_dataset": "short", "pixels_dataset": "pixels"}, r"counts of A.h5 have shape \(7,\)"),
      ({"counts_dataset": "none", "pixels_dataset": "pixels"}, "has no dataset none"),
      ({"q_dataset": "q_said[1/nm]"}, r"q_said of A.h5 is in 1/A, not in 1/nm"),
-     ({"q_dataset": "q[foo]"}, "only 1/Å and 1/nm are known units"),
+     ({"q_dataset": "q[foo]"}, "only 1/Å, 1/nm and 1/µm are known units"),
      ({"frames": "30:50"}, "frames = 30:50, but A.h5 has frames 0 to 39"),
      ({"exclude_frames": "35-40"}, "exclude_frames = 35-40 is not in frames 0 to 39"),
      ({"exclude_frames": "1:5-9"}, "is of scan 1, but there are 1 scan"),
