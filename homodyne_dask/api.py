@@ -41,10 +41,16 @@ def ingest(
     q_dataset: str | None = None,
     phi_dataset: str | None = None,
     time_dataset: str | None = None,
+    counts_dataset: str | None = None,
+    pixels_dataset: str | None = None,
+    frames: str | tuple[int, int] | None = None,
+    exclude_frames: str | Sequence[str] = (),
     axes: str | Sequence[str] | None = None,
+    follow: str | Path | None = None,
     half: str | None = None,
     column_is: str | None = None,
     average: str | None = None,
+    reject_scans: bool = False,
     keep: str | Sequence[str] = (),
     keep_copies: bool = False,
     keep_outliers: bool = False,
@@ -57,31 +63,34 @@ def ingest(
     """Write the two-time matrices c2(bin, t1, t2) of a result file or of an array into a Zarr store.
 
     A list of files contains repeats of one measurement: the store has the bins of every scan, which must
-    agree in bins and frames. average: 'scans' writes the mean of the scans instead, with the noise
-    estimated from their scatter. source: HDF5 (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools, or any
-    layout with `dataset`), .npy of shape (t, t) or (bin, t, t), or .npz with c2, q, phi, dt or time or t1
-    and t2, sigma, counts, pixels; or an array (NumPy, xarray, torch) with `store` given. store: a folder,
-    or a URL such as s3://bucket/A0123_c2.zarr; by default beside the source, A0123_results.hdf →
-    A0123_c2.zarr. q [1/Å], phi [degree], dt [s, also frame_time]: for plain arrays, which do not contain
-    them; one number, or for q and phi one per bin, or text with a unit ('0.22 1/nm', '443 ns'). counts:
-    mean counts per pixel and frame of an array, one number, (bin,), (t,) or (bin, t); together with
-    pixels, the number of pixels of each bin (one number or one per bin), they determine sigma. sigma:
-    standard deviation of c2 of one pair, one number or one per bin; by default from counts or scatter.
-    time_offset [s] is added to all times. gap: '200 um', or a number in Å; kept with the data. trains:
-    the first train, counted from 0, and the one after the last, such as (0, 500), for a file with one
-    matrix per train, whose groups become scans; by default all. dataset: name of the matrices in an HDF5
-    file (a dataset, or a group with one for each bin) or .npz of another layout; q_dataset, phi_dataset:
-    names of q and φ; time_dataset: name of the times of the frames, or of their spacing, in s. axes: such
-    as 't,t,q', if shape and symmetry do not show which axes are the times. half: 'upper', 'lower' or
-    'mean', for matrices that are not symmetric. column_is: what the columns of a table are (`read_g2`).
-    keep: paths of numbers in an HDF5 file, such as
-    '/entry/sample/humidity', for fits over scans. keep_copies: True for bins that hold the data of another
-    bin, keep_outliers: True for pairs that are no measurement, such as fill values of holes, which else are
-    left out, with a note. sharded: whether to store many chunks per file; by default only at a URL, and for
-    128 or more bins of at most 512 frames. strict: reject a file that has a bin without data; by default the
-    bin is left out, with a note. overwrite: replace a store that has different contents. client: a Dask
-    client; by default two threads are used. progress: called with (bins done, bins) after each bin, or after
-    the bins of a file.
+    agree in bins and frames. average: 'scans' writes the mean of the scans instead, with the noise estimated
+    from their scatter; reject_scans: True to leave out scans that differ from the others. source: HDF5
+    (APS-U, APS legacy, NXxpcs, CHX, ESRF, midtools, or any layout with `dataset`), .npy of shape (t, t) or
+    (bin, t, t), or .npz with c2, q, phi, dt or time or t1 and t2, sigma, counts, pixels; or an array (NumPy,
+    xarray, torch) with `store` given. store: a folder, or a URL such as s3://bucket/A0123_c2.zarr; by default
+    beside the source, A0123_results.hdf → A0123_c2.zarr. q [1/Å], phi [degree], dt [s, also frame_time]: for
+    plain arrays, which do not contain them; one number, or for q and phi one per bin, or text with a unit
+    ('0.22 1/nm', '443 ns'). counts: mean counts per pixel and frame of an array, one number, (bin,), (t,) or
+    (bin, t); together with pixels, the number of pixels of each bin (one number or one per bin), they
+    determine sigma. sigma: standard deviation of c2 of one pair, one number or one per bin; by default from
+    counts or scatter. time_offset [s] is added to all times. gap: '200 um', or a number in Å; kept with the
+    data. trains: the first train, counted from 0, and the one after the last, such as (0, 500), for a file
+    with one matrix per train, whose groups become scans; by default all. dataset: name of the matrices in an
+    HDF5 file (a dataset, or a group with one for each bin) or .npz of another layout; q_dataset, phi_dataset:
+    names of q and φ; time_dataset: name of the times of the frames, or of their spacing, in s; a unit may
+    follow, '/q[1/nm]', '/t[ms]'. counts_dataset, pixels_dataset: names of counts and pixels. frames: (first,
+    after the last) of those to store, at the times that they have. exclude_frames: numbers of frames in the
+    file to leave out, '51-60', or '3:51-60' in scan 3. axes: such as 't,t,q', if shape and symmetry do not
+    show which axes are the times. follow: the folder below which an HDF5 file may lead to other files, by
+    external links and virtual datasets; by default its own. half: 'upper', 'lower' or 'mean', for matrices
+    that are not symmetric. column_is: what the columns of a table are (`read_g2`). keep: paths of numbers in
+    an HDF5 file, such as '/entry/sample/humidity', for fits over scans. keep_copies: True for bins that hold
+    the data of another bin, keep_outliers: True for pairs that are no measurement, such as fill values of
+    holes, which else are left out, with a note. sharded: whether to store many chunks per file; by default
+    only at a URL, and for 128 or more bins of at most 512 frames. strict: reject a file that has a bin without
+    data; by default the bin is left out, with a note. overwrite: replace a store that has different contents.
+    client: a Dask client; by default two threads are used. progress: called with (bins done, bins) after each
+    bin, or after the bins of a file.
 
     The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
     is the path for `open_dataset`. Raises a HomodyneDaskError for invalid input.
@@ -105,8 +114,9 @@ def ingest(
             gap=None if gap is None else gap_in_angstrom(gap), trains=trains, sharded=sharded,
             strict=strict, overwrite=overwrite, client=client, progress=progress, dataset=dataset,
             q_dataset=q_dataset, phi_dataset=phi_dataset, time_dataset=time_dataset, axes=axes, half=half,
-            column_is=column_is, average=average, keep=keep, keep_copies=keep_copies,
-            keep_outliers=keep_outliers,
+            counts_dataset=counts_dataset, pixels_dataset=pixels_dataset, frames=frames,
+            exclude_frames=exclude_frames, follow=follow, column_is=column_is, average=average, keep=keep,
+            keep_copies=keep_copies, keep_outliers=keep_outliers, reject_scans=reject_scans,
         )  # fmt: skip
 
 

@@ -51,11 +51,14 @@ class Noise(NamedTuple):
 
 def frame_mask(source: Source) -> Bool[np.ndarray, " t"]:
     """Return which frames to use: not those in a beam trip, below half the median intensity."""
+    use = (
+        np.ones(source.n_frames, bool) if source.masked is None or source.scans else ~source.masked
+    )
     if source.intensity is None or source.scans:  # repeats are masked one by one
-        return np.ones(source.n_frames, dtype=bool)
+        return use
     lit = np.nan_to_num(source.intensity)
     flux = lit[lit.any(axis=1)].mean(axis=0) if lit.any() else lit.mean(axis=0)
-    return (flux >= 0.5 * np.median(flux)) & (flux > 0)
+    return use & (flux >= 0.5 * np.median(flux)) & (flux > 0)
 
 
 def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
@@ -159,8 +162,9 @@ def notes_on(source: Source, records: list[BinRecord], use: Bool[np.ndarray, " t
         notes.append(f"half = {source.half}: {HALVES[source.half]}")
     if _baseline(source, records) == 0:
         notes.append("c2 has the baseline 0 in the file: 1 was added to all pairs")
-    if not use.all():
-        notes.append(dimmed(~use))
+    tripped = ~use if source.masked is None else ~(use | source.masked)
+    if tripped.any():
+        notes.append(dimmed(tripped))
     if source.g2 is None:
         notes += _without_data(source, records)
     return [*notes, *_notes_on_pairs(source, records), *_excluded(source, records)]

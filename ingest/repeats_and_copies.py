@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SourceError
+from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.store import same_noise
 from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.same_noise import Signs
-from homodyne_dask.text import some_of
+from homodyne_dask.text import counted, some_of
 from ingest import noise_and_beam_trips as noise
 from ingest.clean import CleanMatrix, NoDataError, clean, leave_out_single, measure_scatter
 from ingest.noise_and_beam_trips import BinRecord
-from ingest.readers.source import NO_PICTURES, PER_BIN, Source
+from ingest.readers import errors_of_points
+from ingest.readers.source import NO_PICTURES, PER_BIN, Source, check_has_frames
 
 RING_WIDTH, SAME_ANGLE = 0.02, 1.0
 """Relative difference of q, which drifts, and of φ [degree], up to which files hold one bin."""
@@ -101,6 +103,30 @@ def at_all_delays(sources: Sequence[Source]) -> Sequence[Source]:
         filled = {"time": time, "n_frames": len(time), "g2": g2, "g2_sigma": sigma}
         aligned.append(replace(table.saying(frame_time=step), **filled))
     return aligned
+
+
+def with_errors_of_repeats(source: Source) -> Source:
+    """Return curves of g2 without errors with those of the scatter of curves of one q, if there are any."""
+    if source.g2 is None or source.g2_errors:
+        return source
+    q, phi = source.q, np.nan_to_num(source.phi)
+    alike = (np.abs(q[:, None] / q - 1) <= RING_WIDTH) & (phi[:, None] == phi)
+    sigma = np.array(source.g2_sigma)
+    for repeats in alike:
+        error = None
+        if repeats.sum() > 1:
+            error = errors_of_points.of_repeats(source.g2[repeats][:, 1:])
+        if error is None:
+            return source
+        sigma[repeats, 1:] = error
+    parts = np.split(sigma, max(len(source.scans), 1))
+    scans = (
+        replace(scan, g2_sigma=s, g2_errors=True)
+        for scan, s in zip(source.scans, parts, strict=False)
+    )
+    note = "errors of points are those of the scatter of the curves that have one q"
+    known = {"g2_sigma": sigma, "g2_errors": True, "notes": (*source.notes, note)}
+    return replace(source, **known, scans=tuple(scans))
 
 
 def side_by_side(sources: Sequence[Source], names: Sequence[str]) -> Source:
@@ -202,6 +228,40 @@ def cleaned_scan(source: Source) -> tuple[CleanMatrix, float | None]:
         if cleaned.excluded:
             scatter = measure_scatter(cleaned.c2, source.time)
     return cleaned, scatter
+
+
+def without_frames(source: Source, options: IngestOptions) -> Source:
+    """Return the source without the frames that the user excludes, of all scans or of one."""
+    if not options.exclude_frames:
+        return source
+    check_has_frames(source, "exclude_frames")
+    scans = list(source.scans or (source,))
+    masks = [np.zeros(scan.n_frames, bool) for scan in scans]
+    skipped = options.frames[0] if options.frames else 0
+    for word in options.exclude_frames:
+        before, _, frames = word.rpartition(":")
+        first, _, last = frames.partition("-")
+        begin, end = int(first) - skipped, int(last or first) + 1 - skipped
+        if before and not 1 <= int(before) <= len(source.scans):
+            number = counted(len(scans), "scan")
+            raise OptionError(
+                f"exclude_frames = {word} is of scan {before}, but there are {number}: correct it"
+            )
+        if begin < 0 or end > source.n_frames or end <= begin:
+            raise OptionError(
+                f"exclude_frames = {word} is not in frames {skipped} to {skipped + source.n_frames - 1}: "
+                "correct it"
+            )
+        for mask in [masks[int(before) - 1]] if before else masks:
+            mask[begin:end] = True
+    scans = [
+        replace(scan, masked=mask if scan.masked is None else scan.masked | mask)
+        for scan, mask in zip(scans, masks, strict=True)
+    ]
+    note = f"left out by exclude_frames: {', '.join(options.exclude_frames)}, counted from 0"
+    if source.scans:
+        return replace(source, scans=tuple(scans), notes=(*source.notes, note))
+    return replace(scans[0], notes=(*source.notes, note))
 
 
 _ALIKE = {

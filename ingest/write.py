@@ -35,19 +35,20 @@ from homodyne_dask.store.arrays import (
     what_is_wrong,
 )
 from homodyne_dask.store.files import INTERRUPTED, AnyPath, open_without_waiting, patiently
+from homodyne_dask.store.linked_files import following
 from homodyne_dask.store.object_stores import UrlPath
 from homodyne_dask.store.same_noise import from_frame
 from homodyne_dask.store.scan import open_dataset
-from homodyne_dask.text import known_number
+from homodyne_dask.text import counted, known_number, some_of
+from ingest import bad_scans, store_writer
 from ingest import noise_and_beam_trips as noise
 from ingest import repeats_and_copies as repeats
-from ingest import store_writer
 from ingest.bin_task import BinRecord, cuts_of, read_records, write_bins
 from ingest.readers.detect import check_opens, open_source
 from ingest.readers.source import Source
 from ingest.store_writer import sums_by_chunk
 
-_HEAD = ("label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
+_HEAD = ("scan", "label", "q [1/Å]", "φ [°]", "pixels", "frames", "σ")
 _MOST_ROWS = 40
 Progress = Callable[[int, int], None]
 """Called with the number of bins that are done, and of all."""
@@ -71,6 +72,7 @@ class BinRow(NamedTuple):
     """Frames to use."""
     sigma: float
     """Noise of a typical pair."""
+    scan: int = 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,23 +110,24 @@ class IngestReport(Printed):
             *(f"note: {note}" for note in self.notes),
         ]
         rows = [
-            (str(label), known_number(q, ".5g"), known_number(phi, ".2f"), str(pixels or "?"),
-             str(frames), f"{sigma:.3g}")
-            for label, q, phi, pixels, frames, sigma in self.bins[:_MOST_ROWS]
+            (str(scan), str(label), known_number(q, ".5g"), known_number(phi, ".2f"),
+             str(pixels or "?"), str(frames), f"{sigma:.3g}")
+            for label, q, phi, pixels, frames, sigma, scan in self.bins[:_MOST_ROWS]
         ]  # fmt: skip
-        return table_document(title, [_HEAD, *rows], 0, notes)
+        skipped = int(all(row.scan == 1 for row in self.bins))
+        return table_document(title, [row[skipped:] for row in (_HEAD, *rows)], 0, notes)
 
 
 def read_report(target: AnyPath, *, skipped: bool = False) -> IngestReport:
     scan = open_dataset(target)
     attributes, frames = scan.attributes, int(np.count_nonzero(scan.frame_mask))
-    columns = (scan.label, scan.q, scan.phi, scan.n_pixels, scan.median_sigma)
+    columns = (scan.label, scan.q, scan.phi, scan.n_pixels, scan.median_sigma, scan.scan_number)
     bins = zip(*(column.tolist() for column in columns), strict=True)
     return IngestReport(
         store=target,
         source_file=attributes.source_file,
         source_format=attributes.source_format,
-        bins=tuple(BinRow(a, q, phi, pixels, frames, s) for a, q, phi, pixels, s in bins),
+        bins=tuple(BinRow(a, q, phi, n, frames, sigma, k) for a, q, phi, n, sigma, k in bins),
         n_frames=scan.n_frames,
         frame_time=attributes.frame_time,
         spacing=spacing_text(scan.time, attributes.frame_time),
@@ -163,7 +166,9 @@ def ingest(
     target = None if store_path is None else files.any_path("store", store_path)
     # before anything is read, so that any change while it is read is seen
     states = {path: _state(path) for path in paths}
-    source = _open_all(paths, options)
+    with following(options.follow) as others:
+        source = _open_all(paths, options)
+    states |= (linked := dict(sorted(others.items())))
     if target is None:
         target = schema.store_beside(paths[0], "c2" if source.g2 is None else "g2")
     target = files.absolute(target)
@@ -173,9 +178,10 @@ def ingest(
         few_files = many or isinstance(target, UrlPath)
     try:
         with futures.ThreadPoolExecutor(1) as background, files.no_more_waiting():
-            digest = background.submit(_digest, paths)
+            digest = background.submit(_digest, paths, [*linked])
+            names = [path.name for path in linked]
             how = few_files, sharded is not None, strict, overwrite
-            job = _IngestJob(source, target, states, digest, options, *how)
+            job = _IngestJob(source, target, names, states, digest, options, *how)
             return _ingest(job, client, progress)
     except OSError as error:
         raise StoreError(
@@ -203,12 +209,17 @@ def _open_all(paths: list[Path], options: IngestOptions) -> Source:
                 f"average applies to scans of one measurement, but each of the {len(paths)} files has a q "
                 f"or φ of its own: leave it out"
             )
-        return repeats.side_by_side(sources, repeats.scan_names_of(paths))
+        source = repeats.side_by_side(sources, repeats.scan_names_of(paths))
+        return repeats.with_errors_of_repeats(repeats.without_frames(source, options))
     scans, names = list[Source](), list[str]()
     for source, file in zip(sources, repeats.scan_names_of(paths), strict=True):
         scans += source.scans or (source,)
         names += [f"{file}, {name}" for name in source.scan_names] or [file]
     source = repeats.joined(scans, names) if len(sources) > 1 else sources[0]
+    source = repeats.without_frames(source, options)
+    if options.reject_scans:
+        source = bad_scans.without_bad(source)
+    source = repeats.with_errors_of_repeats(source)
     return source if options.average is None else repeats.averaged(source)
 
 
@@ -230,10 +241,11 @@ def _opened(paths: list[Path], options: IngestOptions) -> list[Source]:
     return [opened(n, {}) for n in range(len(paths))]
 
 
-def _digest(paths: list[Path]) -> str:
+def _digest(paths: list[Path], linked: list[Path]) -> str:
     digests = [patiently(path, partial(sha256, path)) for path in paths]
     repeats.check_different(paths, digests)
-    if len(paths) == 1:
+    digests += [patiently(path, partial(sha256, path)) for path in linked]
+    if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
@@ -265,6 +277,8 @@ class _IngestJob:
 
     source: Source
     target: AnyPath
+    linked: Sequence[str]
+    """The names of other files that the source leads to."""
     states: Mapping[Path, tuple[int, ...] | None]
     """Each file as it was before anything of it was read."""
     digest: futures.Future[str]
@@ -484,6 +498,9 @@ def _finish(job: _IngestJob, use, records: list[BinRecord]) -> BinRecord:
             f"{source.path.name} cannot be ingested: {wrong}; correct the values of c2"
         )
     own_notes = noise.notes_on(source, records, use)
+    if job.linked:
+        others = counted(len(job.linked), "other file")
+        own_notes += [f"{others} that the source leads to: {some_of(job.linked, 3)}"]
     notes = [*noise.implausible(source), *source.notes, *own_notes, *sigma.notes]
     arrays = _arrays_of_all_bins(source, use, records, sigma)
     for name, values in arrays.items():

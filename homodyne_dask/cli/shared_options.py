@@ -40,7 +40,11 @@ class ModelOption(click.Option):
             words = 1 + option.form.metavar.count(" ")
             look = {"metavar": option.form.metavar, "multiple": option.repeatable, "nargs": words}
         text = option.description
-        text += f"; example: {option.typed}" if option.by_name or ":" in option.form.metavar else ""
+        text += (
+            f"; example: {option.typed}"
+            if option.example and (option.by_name or ":" in option.form.metavar)
+            else ""
+        )
         if option.repeatable:
             text += "; to give several, repeat the option or separate them with commas"
         super().__init__([option.name, *(option.names or [f"--{name}"])], help=f"{text}.", **look)

@@ -18,9 +18,11 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_result import FitRun
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.sweep.blocks import without_unreadable
+from homodyne_dask.sweep.layout import layout
 from homodyne_dask.sweep.plan import Plan
-from homodyne_dask.sweep.sweep import sweep_of
+from homodyne_dask.sweep.sweep import Sweep, sweep_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -54,7 +56,10 @@ def passes_of_scan(
         states = minimize(request, data, partial(find_start, request, sweeps), record, file, resume)
     scans = [(request, slice(None))]
     state = yield from last_state(states, scans, observer, record, resumed=resume)
-    assessment = assess(request, state, data, weighted, observer.start_phase)
+    assessed = request
+    if request.raw is not None:
+        assessed, state, data = _with_noise_of_raw(request, state, planned, client)
+    assessment = assess(assessed, state, data, weighted, observer.start_phase)
     ran = fit_run(record, state.passes, data.compilations())
     result = result_of(request, state, assessment, ran, record.minima)
     table, ends = result.parameters, result.ci()
@@ -67,6 +72,19 @@ def passes_of_scan(
         result=result,
     )
     return result
+
+
+def _with_noise_of_raw(
+    request: Request, state: lm.State, planned: Plan, client: "Client | None"
+) -> tuple[Request, lm.State, Sweep]:
+    """Return what stands for a fit of the measured data at the parameters found from denoised ones."""
+    assert request.raw is not None
+    raw = replace(request, scan=request.raw, raw=None)
+    alike = replace(planned, layout=layout(raw.scan, raw.problem.min_lag))
+    passes = sweep_of(alike, raw.scan.selection, raw.problem, client)
+    prior = request.search.prior_terms(state.theta)
+    reduced = reduce(passes.gram(state.theta), raw.scaling, raw.sum_rounding, prior)
+    return raw, replace(state, reduced=reduced), passes
 
 
 def last_state(

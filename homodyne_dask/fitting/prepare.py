@@ -1,5 +1,6 @@
 """From data to model to problem: the checked request of a fit."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,28 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     )  # fmt: skip
     if scan.is_table:
         _check_age(problem, search, float(scan.q_or_one[0]), float(np.nan_to_num(scan.phi[0])))
-    return Request(scan, problem, search, parameters, scaling, options)
+    raw = None if options.noise_of is None else raw_scan(options.noise_of, scan)
+    return Request(scan, problem, search, parameters, scaling, options, raw=raw)
+
+
+def raw_scan(noise_of: str, scan: Scan) -> Scan:
+    """Return the bins and frames of a scan in the store that has their noise."""
+    raw = as_scan(noise_of)
+    names = ("label", "q", "phi")
+    ours, theirs = (
+        {name: data.all_bins[name] for name in names} | {"times": data.time} for data in (scan, raw)
+    )
+    for what, values in ours.items():
+        others = theirs[what]
+        if values.shape != others.shape or not np.allclose(values, others, equal_nan=True):
+            raise SelectionError(
+                f"noise_of = {raw.path} has {len(raw.all_bins['q'])} bins of {raw.n_frames} frames, and "
+                f"{scan.path} has {len(scan.all_bins['q'])} of {scan.n_frames}, with other {what}: both must "
+                "have the same bins and frames; ingest them alike"
+            )
+    if raw.digest == scan.digest:
+        raise SelectionError(f"noise_of = {raw.path} is what is fitted: leave it out")
+    return replace(raw, bins=scan.bins, frames=scan.frames, excluded_frames=scan.excluded_frames)
 
 
 def _check_scan(scan: Scan, precision: str) -> None:

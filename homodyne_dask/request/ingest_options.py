@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,7 +18,7 @@ from pydantic import (
 )
 
 from homodyne_dask.errors import SourceError, shown
-from homodyne_dask.request.option_types import Form, parts
+from homodyne_dask.request.option_types import Form, Frames, parts
 from homodyne_dask.request.options import Options, option, typed_value
 from homodyne_dask.store.schema import GAPS, Finite, Positive, first_mistake
 
@@ -28,6 +30,8 @@ _LENGTH = f"(?:{ANGSTROM}|[nµμupmckf]?m)"
 PER_LENGTH = rf"(?:1?\s*/\s*|inv[a-z]*\.?[ _]*){_LENGTH}(?![a-z])"
 PER_LENGTH += rf"|{_LENGTH}\s*(?:\^|\*\*)?[({{]*-1[)}}]*(?!\.?\d)"
 """A unit of q, or what may be one, in a name."""
+UNIT_OF_NAME = re.compile(r"\s*\[([^\[\]\d][^\[\]]*|1?/[^\[\]]*)\]$")
+"""A unit after the name of a dataset, which is no index such as [3]."""
 QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan)\s*(.*?)\s*")
 """A number and its unit."""
 
@@ -60,9 +64,9 @@ def decimals(values: Any) -> Float[np.ndarray, " n"]:
 
 _UNSAID = {"q": "q is assumed to be in 1/Å", "time": "times are assumed to be in s"}
 """What is assumed of numbers without a unit, and said."""
-_PER_NM = "1?/nm|nm(-1|⁻¹)"
+_PER_NM, _PER_UM = "1?/nm|nm(-1|⁻¹)", "1?/[uµμ]m|[uµμ]m(-1|⁻¹)"
 _UNITS = {
-    "q": (rf"1?/{ANGSTROM}|{ANGSTROM}(-1|⁻¹)", "only 1/Å and 1/nm are known units of q"),
+    "q": (rf"1?/{ANGSTROM}|{ANGSTROM}(-1|⁻¹)", "only 1/Å, 1/nm and 1/µm are known units of q"),
     "phi": ("(deg|°).*", "only degree and rad are known units of φ"),
     "time": ("|".join(SECONDS), f"the known units of time are {', '.join(filter(None, SECONDS))}"),
 }
@@ -81,6 +85,9 @@ def converted(
     if quantity == "q" and re.fullmatch(_PER_NM, plain):
         notes.append(f"q converted from {unit} to 1/Å")
         return values / 10
+    if quantity == "q" and re.fullmatch(_PER_UM, plain):
+        notes.append(f"q converted from {unit} to 1/Å")
+        return decimals([f"{value * 1e-4:.15g}" for value in values])
     if quantity == "phi" and plain.startswith("rad"):
         notes.append("φ converted from radians to degrees")
         return np.rad2deg(values)
@@ -155,6 +162,20 @@ def _with_two_times(axes: tuple[str, ...]) -> tuple[str, ...]:
     return axes
 
 
+def _folder(value: Any) -> Any:
+    """Return the absolute path of a folder as text, which a store records."""
+    if not isinstance(value, str | PathLike) or not Path(value).expanduser().is_dir():
+        raise ValueError("it is not a folder")
+    return str(Path(value).expanduser().absolute())
+
+
+def _excluded_frames(value: Any) -> list[str]:
+    words = [str(word) for word in parts(value)]
+    if wrong := [word for word in words if not re.fullmatch(r"\d+:\d+-\d+|\d+(-\d+)?", word)]:
+        raise ValueError(f"{wrong[0]!r} is not of a form below")
+    return words
+
+
 AtLeastOne = Field(min_length=1)
 QUANTITIES = Form("a number, with or without its unit, or a list", "NUMBER[UNIT]")
 NUMBER, NUMBERS = Form("a number", "FLOAT"), Form("a number, or a list", "FLOAT")
@@ -167,9 +188,13 @@ OneTime = Annotated[Positive, BeforeValidator(_number), _in_units("time"), QUANT
 Sigmas = Annotated[tuple[Positive, ...], AtLeastOne, BeforeValidator(_numbers), NUMBERS]
 Offset = Annotated[Finite, BeforeValidator(lambda value: _number(value or 0.0)), NUMBER]
 GapInAngstrom = Annotated[float, Field(ge=GAPS[0], le=GAPS[1]), BeforeValidator(_number), NUMBER]
+Folder = Annotated[str, BeforeValidator(_folder), Form("a folder", "DIR")]
 TrainRange = Annotated[tuple[int, int], BeforeValidator(_split)]
 ArrayName = Annotated[str, StringConstraints(pattern="[^/ ]")]
 ArrayNames = Annotated[tuple[ArrayName, ...], BeforeValidator(_paths), Form("a name", "NAME")]
+ExcludedFrames = Annotated[
+    tuple[str, ...], BeforeValidator(_excluded_frames), Form("frames", "[[SCAN:]FIRST-]LAST")
+]
 Axes = Annotated[tuple[str, ...], BeforeValidator(_split), AfterValidator(_with_two_times)]
 
 
@@ -201,20 +226,36 @@ class IngestOptions(Options):
     dataset: ArrayName | None = option(None)
     """Name of the matrices, such as /data/c2, in an HDF5 or .npz file of any other layout."""
     q_dataset: ArrayName | None = option(None)
-    """With --dataset: name of the dataset of q."""
+    """With --dataset: name of the dataset of q, with the unit if the file lacks it, such as /q[1/nm]."""
     phi_dataset: ArrayName | None = option(None)
-    """With --dataset: name of the dataset of φ."""
+    """With --dataset: name of the dataset of φ, perhaps with its unit, such as /phi[rad]."""
     time_dataset: ArrayName | None = option(None)
-    """With --dataset: name of the dataset of frame times, or of their spacing, in seconds."""
+    """With --dataset: name of the dataset of frame times, or of their spacing, in seconds, or with another
+    unit, such as /t[ms]."""
+    counts_dataset: ArrayName | None = option(None)
+    """With --dataset: name of the mean counts per pixel and frame: one number, or one per frame, per bin, or
+    both (bin, frame)."""
+    pixels_dataset: ArrayName | None = option(None)
+    """With --dataset: name of the numbers of pixels, one per bin; with counts, sigma follows from them."""
+    frames: Frames | None = option(None)
+    """Frames to store, from the first to before the end, such as 100:900; they keep their times."""
+    exclude_frames: ExcludedFrames = option(())
+    """Frames of the file, counted from 0, to leave out: 51, 51-60, or 3:51-60 in scan 3 alone."""
     axes: Axes | None = option(None)
     """Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q."""
     column_is: Literal["g2", "g2-1", "g1", "f"] | None = option(None)
     """What the columns of a table are, if their names do not say it; f is g1, the field correlation."""
+    follow: Folder | None = option(None)
+    """Folder below which an HDF5 file may lead to other files, by external links and virtual datasets;
+    default: the folder of the file."""
     keep: ArrayNames = option(())
     """Paths of numbers in an HDF5 file, such as /entry/sample/humidity, over which scans may then be fitted
     (fit --over-scans /entry/sample/humidity)."""
     average: Literal["scans"] | None = option(None)
     """Write the mean of the scans instead of the bins of each scan."""
+    reject_scans: StrictBool = option(False)
+    """Leave out scans of five or more that differ from the others in c2 at long or short lags, or in where c2
+    lies, before they are stored or averaged."""
     keep_copies: StrictBool = option(False)
     """Keep bins that hold the data of another bin, instead of leaving them out."""
     keep_outliers: StrictBool = option(False)
@@ -222,9 +263,20 @@ class IngestOptions(Options):
 
     @property
     def dataset_names(self) -> dict[str, str]:
-        """The names of the datasets of q, phi and time that are given."""
-        names = {"q": self.q_dataset, "phi": self.phi_dataset, "time": self.time_dataset}
-        return {quantity: name for quantity, name in names.items() if name is not None}
+        """The names of the datasets of q, phi, time, counts and pixels that are given, without units."""
+        names = {what: getattr(self, f"{what}_dataset") for what in (*_UNITS, "counts", "pixels")}
+        given = ((what, name) for what, name in names.items() if name is not None)
+        return {
+            what: UNIT_OF_NAME.sub("", name) if what in _UNITS else name for what, name in given
+        }
+
+    @property
+    def dataset_units(self) -> dict[str, str]:
+        """The units that are given with the names of datasets."""
+        matches = {
+            what: UNIT_OF_NAME.search(getattr(self, f"{what}_dataset") or "") for what in _UNITS
+        }
+        return {what: match[1] for what, match in matches.items() if match}
 
     @classmethod
     def _sentence(cls, values: dict[str, Any], wrong: ValidationError) -> str:

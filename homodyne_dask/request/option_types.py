@@ -211,6 +211,10 @@ def _names(value: Any) -> Any:
     return [int(w) if isinstance(w, str) and w.isdecimal() else w for w in words if w != ""]
 
 
+def _path_as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
 def _optional(read: Callable[[Any], Any]) -> BeforeValidator:
     def given(value: Any) -> Any:
         values = None if value is None else read(value)
@@ -250,6 +254,7 @@ Frames = Annotated[
 Gap = Annotated[
     str | float | None, _optional(_gap), Form("a length with its unit, such as '200 um'", "LENGTH")
 ]
+StoreName = Annotated[str | None, _optional(_path_as_text), Form("the name of a store", "STORE")]
 Names = Annotated[tuple[str, ...], BeforeValidator(parts), Form("a name, or a list", "NAME")]
 Numbers = Annotated[list[Number] | None, _optional(parts), Form("a number, or a list", "FLOAT")]
 Quantities = Annotated[

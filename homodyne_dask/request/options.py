@@ -30,6 +30,7 @@ from homodyne_dask.request.option_types import (
     PriorByName,
     RangeByName,
     ScalingValues,
+    StoreName,
     TextByName,
 )
 
@@ -301,6 +302,9 @@ class FitOptions(Options):
     friedel: OnOff = option("on", ERRORS, "'on'")
     """Whether bins of one q that are 180° apart see the same speckle, as at small angles, and count as one
     independent bin (on), or not, as at large angles (off)."""
+    noise_of: StoreName = option(None, ERRORS, "raw_c2.zarr", COMMON | CHANGEABLE)
+    """Store of the data as measured, of the same bins and frames, for c2 that was denoised: errors, χ²,
+    contrast, offset and checks are then those of the measured data at the fitted parameters."""
     profile: Names = option((), ERRORS, "[D_offset]", COMMON | CHANGEABLE | UNLISTED)
     """Parameters for which the profile of χ² is computed, at one and two standard errors on either side, with
     the other parameters fitted again."""
@@ -328,6 +332,10 @@ class FitOptions(Options):
                 f"weighting {self.weighting!r} minimizes squares, but the loss is {self.loss!r}: leave out "
                 f"one of them"
             )
+        if self.noise_of is not None and (self.weighting != PAIRS or self.loss != "linear"):
+            raise OptionError(
+                "noise_of gives errors to a fit of squares of all pairs: leave out weighting and loss"
+            )
         for name, needs in _NEED_TWO_TIMES.items() if of_table else ():
             if getattr(self, name) != FitOptions.model_fields[name].default:
                 raise OptionError(
@@ -352,6 +360,7 @@ _NEED_TWO_TIMES = {
     "weighting": "the noise of speckle",
     "min_lag": "frames: remove the first lines of the table instead",
     "friedel": "the noise of speckle",
+    "noise_of": "the noise of speckle",
     "rates": "ages",
 }
 

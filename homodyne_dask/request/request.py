@@ -33,6 +33,8 @@ class Request:
     """As used: names of scaling modes, priors, contrast, offset and loss_scale are resolved."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What was chosen for the fit besides its options: the device, and where averages are from."""
+    raw: Scan | None = None
+    """The data as measured, which have the noise, where those that are fitted were denoised."""
     others: tuple[Scan, ...] = ()
     """Scans of other stores that are fitted together with this one, whose bins follow."""
 

@@ -1,7 +1,7 @@
-"""HDF5 files opened for reading, of which nothing but themselves is read.
+"""HDF5 files opened for reading, of which nothing but themselves is read, and files that they may lead to.
 
 An untrusted file could otherwise have any file of the disk read: by external links, external storage and
-virtual datasets. Every failure is a SourceError that names the object.
+virtual datasets (`linked_files`). Every failure is a SourceError that names the object.
 """
 
 import os
@@ -13,21 +13,35 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 from h5py import h5l  # pyright: ignore[reportAttributeAccessIssue]
 
 from homodyne_dask.errors import SourceError, require_package
 from homodyne_dask.store.files import is_failure, is_file, patiently
+from homodyne_dask.store.linked_files import (
+    Piece,
+    Reader,
+    assembled,
+    beside,
+    followed_now,
+    located,
+    opened,
+    pieces_of,
+)
+from homodyne_dask.text import some_of
 
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
 MAX_LINKS = 8
-"""Soft links that lead to one another."""
+"""Links, or virtual datasets, that lead to one another."""
+MAX_NAMED = 20
+"""Missing files that an error names."""
 
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[h5py.File]:
     if not is_file(path):
         raise SourceError(f"{path} is not a file: check the name")
-    with patiently(path, partial(_opened, path)) as file:
+    with beside(path), patiently(path, partial(_opened, path)) as file:
         yield file
 
 
@@ -79,18 +93,78 @@ def as_text(name: str | bytes) -> str:
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
-def object_at(file: h5py.File, name: str) -> h5py.Dataset | h5py.Group | None:
-    """Return the object of that name, None if there is none; what lies in another file is refused."""
+def object_at(
+    file: h5py.File, name: str, links: int = MAX_LINKS
+) -> h5py.Dataset | h5py.Group | None:
+    """Return the object of that name, None if there is none; in other files only what may be followed."""
     with reading(file, name):
         item = follow_links(file, name)
         if isinstance(item, h5py.Dataset):
-            _ = item.dtype, item.shape  # raise here when they are damaged
             if item.external or item.is_virtual:
-                raise _elsewhere(
-                    file, name, str(item.name), "b[x] = a[x][...]; b[x].attrs.update(a[x].attrs)"
-                )
+                _check_sources(file, name, item, links)
+            _ = item.dtype, item.shape  # raise here when they are damaged
             _register_filters(item)
     return item
+
+
+def part_of(dataset: h5py.Dataset, index: Any = (), links: int = MAX_LINKS) -> np.ndarray:
+    """Return the values of a dataset at an index, of a virtual one those of its sources."""
+    if not dataset.is_virtual:
+        return np.asarray(dataset[index])
+
+    def source(piece: Piece) -> tuple[tuple[int, ...], Reader]:
+        item = _source(dataset, piece, links)
+        return item.shape, partial(part_of, item, links=links - 1)
+
+    return assembled(dataset, index, source)
+
+
+def _check_sources(file: h5py.File, name: str, dataset: h5py.Dataset, links: int) -> None:
+    """Raise SourceError unless all sources of a virtual dataset are files that may be read."""
+    followed = followed_now()
+    pieces = None if dataset.external or followed is None else pieces_of(dataset)
+    if pieces is None:
+        copied = "b[x] = a[x][...]; b[x].attrs.update(a[x].attrs)"
+        raise _elsewhere(file, name, str(dataset.name), copied)
+    if followed is None or followed.checked:
+        return
+    _check_present(file, name, dataset.file, {piece.file for piece in pieces} - {"."})
+    for piece in pieces:
+        _source(dataset, piece, links)
+
+
+def _source(dataset: h5py.Dataset, piece: Piece, links: int) -> h5py.Dataset:
+    if not links:
+        raise KeyError(f"{dataset.name} is in a chain of too many virtual datasets")
+    other = dataset.file
+    if piece.file != ".":
+        other = opened(_located(dataset.file, piece.file), _opened)
+    item = object_at(other, piece.dataset, links - 1)
+    if not isinstance(item, h5py.Dataset):
+        raise KeyError(f"{piece.file} has no dataset {piece.dataset}")
+    return item
+
+
+def _check_present(file: h5py.File, name: str, referrer: h5py.File, others: set[str]) -> None:
+    path = Path(os.fsdecode(referrer.filename))
+    if missing := sorted(other for other in others if located(other, path) is None):
+        why = (
+            f"needs {some_of(missing, MAX_NAMED)}, which {'is' if len(missing) == 1 else 'are'} not below "
+            f"{_folder()}: get what is missing, or give --follow, the folder that has it all"
+        )
+        raise wrong(file, name, why)
+
+
+def _located(file: h5py.File, name: str) -> Path:
+    path = located(name, Path(os.fsdecode(file.filename)))
+    if path is None:
+        raise KeyError(f"{name} is not below {_folder()}")
+    return path
+
+
+def _folder() -> Path | None:
+    followed = followed_now()
+    return followed and followed.folder
 
 
 def _register_filters(dataset: h5py.Dataset) -> None:
@@ -105,7 +179,7 @@ def _register_filters(dataset: h5py.Dataset) -> None:
 def follow_links(
     file: h5py.File, name: str, links: int = MAX_LINKS
 ) -> h5py.Dataset | h5py.Group | None:
-    """Return the object that a name leads to, link by link, without opening any other file."""
+    """Return the object that a name leads to, link by link, without HDF5's opening any other file."""
     item: Any = file
     for step in name.encode("utf-8", "surrogateescape").split(b"/"):
         if step in (b"", b"."):
@@ -114,9 +188,8 @@ def follow_links(
             return None
         kind = item.id.links.get_info(step).type  # h5py's own look-up takes names in UTF-8 alone
         if kind == h5l.TYPE_EXTERNAL:
-            place = f"{as_text(item.name or b'').rstrip('/')}/{as_text(step)}"
-            raise _elsewhere(file, name, place, "a.copy(a[x], b, x)")
-        if kind == h5l.TYPE_SOFT:
+            item = _in_other_file(file, name, item, step, links)
+        elif kind == h5l.TYPE_SOFT:
             if not links:
                 raise KeyError(f"{as_text(step)} is a link, in a chain of too many links")
             target = as_text(item.id.links.get_val(step))
@@ -127,6 +200,27 @@ def follow_links(
     return item
 
 
+def _in_other_file(
+    file: h5py.File, name: str, group: h5py.Group, step: bytes, links: int
+) -> h5py.Dataset | h5py.Group | None:
+    """Return what an external link leads to, if it may be followed."""
+    if followed_now() is None:
+        place = f"{as_text(group.name or b'').rstrip('/')}/{as_text(step)}"
+        raise _elsewhere(file, name, place, "a.copy(a[x], b, x)")
+    if not links:
+        raise KeyError(f"{as_text(step)} is a link, in a chain of too many links")
+    others, target = (as_text(part) for part in group.id.links.get_val(step))
+    if located(others, Path(os.fsdecode(group.file.filename))) is None:  # name those beside it, too
+        _check_present(file, name, group.file, set(_files_linked_from(group)))
+    return follow_links(opened(_located(group.file, others), _opened), target, links - 1)
+
+
+def _files_linked_from(group: h5py.Group) -> Iterator[str]:
+    for name in group.id:
+        if group.id.links.get_info(name).type == h5l.TYPE_EXTERNAL:
+            yield as_text(group.id.links.get_val(name)[0])
+
+
 def _elsewhere(file: h5py.File, name: str, place: str, copied: str) -> SourceError:
     """Return the error with a command that writes a whole file; copied: what copies x from file a to b."""
     path = Path(os.fsdecode(file.filename))
@@ -135,7 +229,10 @@ def _elsewhere(file: h5py.File, name: str, place: str, copied: str) -> SourceErr
         f"import h5py, shutil; shutil.copy({str(path)!r}, {str(whole)!r}); x = {place!r}; "
         f"a, b = h5py.File({str(path)!r}), h5py.File({str(whole)!r}, 'r+'); del b[x]; {copied}"
     )
-    why = "is in another file, but only data in the file itself are read; this writes one with all:"
+    why = "is in another file, but only data in the file itself are read"
+    if followed_now() is not None:
+        why = "is in raw files, or in files named by a pattern or of a size that grows, which are not read"
+    why += "; this writes a file with all:"
     return wrong(file, name, f"{why} python -c {shlex.quote(code)}")
 
 

@@ -21,6 +21,7 @@ from ingest.readers.source import (
     MIN_FRAMES,
     Source,
     check_frames,
+    counts_and_pixels,
     place,
     source_of,
     times_or_spacing,
@@ -36,6 +37,9 @@ MATLAB = "MATLAB_class"
 REFERENCED = "#refs#"
 """The group in which MATLAB puts what its cell arrays refer to."""
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+
+
+COUNTED = ("counts", "pixels")
 
 
 class MatrixAxes(NamedTuple):
@@ -126,9 +130,16 @@ def open_any(path: Path, options: IngestOptions) -> Source:
             stars: Mapping[str, str | None] = _in_order(file, name, options)
         else:
             stars = dict[str, str | None].fromkeys(_referenced(file, name))
+        units, values = options.dataset_units, [*stars.values()]
         quantities: dict[str, Any] = {
-            what: _quantity(file, named, what, [*stars.values()], notes)
+            what: _quantity(file, named, what, values, notes, units.get(what))
             for what, named in options.dataset_names.items()
+            if what not in COUNTED
+        }
+        counted = {
+            what: _counted(file, options.dataset_names[what], values)
+            for what in COUNTED
+            if what in options.dataset_names
         }
         if "time" in quantities:
             quantities |= times_or_spacing(quantities.pop("time"), notes)
@@ -136,6 +147,7 @@ def open_any(path: Path, options: IngestOptions) -> Source:
             matrices = layout_in(file, name, options.axes).matrices(name, read_slice)
         else:
             matrices = read_array, [*stars], hdf5.common_side(file, [*stars])
+    quantities |= counts_and_pixels(path, counted, len(matrices[1]), matrices[2])
     return source_of(path, "hdf5", options, *matrices, notes=notes, **quantities)
 
 
@@ -188,6 +200,8 @@ def _referenced(file: h5py.File, name: str) -> list[str]:
         return [name]
     if (dataset.size or 0) > MAX_OBJECTS:
         raise hdf5.wrong(file, name, f"has {dataset.size} references: it is damaged")
+    if dataset.file.filename != file.filename or dataset.is_virtual:
+        raise hdf5.wrong(file, name, "refers to what is in another file: ingest that file")
     with hdf5.reading(file, name):
         names = [file[cell].name if cell else None for cell in np.ravel(dataset[()])]
     if None in names:
@@ -226,29 +240,48 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 
 def _quantity(
-    file: h5py.File, place_in_file: str, what: str, stars: list[str | None], notes: list[str]
-) -> np.ndarray:
+    file: h5py.File, place_in_file: str, what: str, stars: list[str | None], notes: list[str],
+    unit: str | None,
+) -> np.ndarray:  # fmt: skip
     """Return q [1/Å], φ [degree] or times [s] of NAME or NAME@ATTRIBUTE; stars: what * stands for."""
     name, _, attribute = place_in_file.partition("@")
-    if "*" in name:
-        if None in stars:
-            raise OptionError(
-                f"{place_in_file} has a *, but the name of the matrices has none: give it in both"
-            )
-        names = [(star or "").join(_parts(name)) for star in stars]
-    else:
-        names = _referenced(file, name)
     unsaid, values = list[str](), list[np.ndarray]()
-    for object_name in names:
+    for object_name in _names(file, name, stars):
         if attribute:
             where = f"{object_name}@{attribute}"
             numbers = _numbers_of_attribute(file, object_name, attribute)
-            values.append(converted(what, numbers, None, where, unsaid))
+            values.append(converted(what, numbers, unit, where, unsaid))
         else:
-            target = hdf5.as_text(_dataset(file, object_name).name or object_name)
-            values.append(hdf5.quantity(file, target, what, unsaid))
+            _dataset(file, object_name)
+            in_file = hdf5.unit(file, object_name)
+            if None is not unit != in_file is not None:
+                raise OptionError(
+                    f"{object_name} of {hdf5.file_name(file)} is in {in_file}, not in {unit}: leave out "
+                    f"[{unit}], or correct the file"
+                )
+            values.append(hdf5.quantity(file, object_name, what, unsaid, unit))
     notes += unsaid[:1]  # the first stands for all matrices: thousands would say the same
     return np.concatenate(values)
+
+
+def _names(file: h5py.File, name: str, stars: list[str | None]) -> list[str]:
+    if "*" not in name:
+        return _referenced(file, name)
+    if None in stars:
+        raise OptionError(f"{name} has a *, but the name of the matrices has none: give it in both")
+    return [(star or "").join(_parts(name)) for star in stars]
+
+
+def _counted(file: h5py.File, name: str, stars: list[str | None]) -> np.ndarray:
+    """Return counts or pixels, one for each bin or frame, or both (bin, t), as they are in the file."""
+    values = list[np.ndarray]()
+    for object_name in _names(file, name, stars):
+        is_matlab = MATLAB in _dataset(file, object_name).attrs
+        array = hdf5.array(file, object_name)
+        values.append(np.squeeze(array.T if is_matlab else array))
+    if len({array.shape for array in values}) > 1:
+        raise hdf5.wrong(file, name, "has arrays of several shapes: give one for all bins")
+    return np.squeeze(np.stack(values)) if "*" in name or len(values) > 1 else values[0]
 
 
 def _numbers_of_attribute(file: h5py.File, name: str, attribute: str) -> np.ndarray:

@@ -27,6 +27,7 @@ from homodyne_dask.plugins import (
 from homodyne_dask.request.ingest_options import IngestOptions
 from homodyne_dask.store import files
 from homodyne_dask.store.files import is_failure, is_file, read_with_tail
+from homodyne_dask.store.linked_files import following
 from ingest.readers import aps, chx, esrf, hdf5, nxxpcs
 from ingest.readers.any_hdf5 import open_any, what_is_in
 from ingest.readers.g2_curves import G2, g2_in, open_g2, open_text
@@ -90,7 +91,7 @@ def _open_and_end(options: str, *paths: str) -> None:
     checked = IngestOptions(**json.loads(options))
     for path in paths:
         # an error is no hang and no crash: the parent meets it again
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), following(checked.follow):
             open_source(Path(path), checked)
 
 
@@ -190,6 +191,7 @@ def _open_installed(path: Path, options: IngestOptions, why: str) -> Source:
     raise SourceError("; ".join([why, *failures]))
 
 
+@following(None)
 def is_table(path: Path) -> bool:
     """Return whether a file is a text, or a result of HDF5 with g2 and no two-time matrices."""
     magic = first_bytes(path)
@@ -199,6 +201,7 @@ def is_table(path: Path) -> bool:
         return g2_in(file) is not None and not any(is_in(file) for is_in, _ in HDF5_READERS)
 
 
+@following(None)
 def g2_dataset(path: Path) -> str | None:
     """Return the dataset of g2 in a result of HDF5, None for a text; raises SourceError for other files."""
     dataset = None

@@ -23,7 +23,8 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, SourceError, one_line
 from homodyne_dask.request.ingest_options import PER_LENGTH, SECONDS, IngestOptions, converted
 from homodyne_dask.text import counted
-from ingest.readers import aps, hdf5, nxxpcs
+from ingest.readers import aps, errors_of_points, hdf5, nxxpcs
+from ingest.readers.dls_tables import as_table
 from ingest.readers.source import Source, source_of
 
 KINDS = ("g2", "g2-1", "g1", "f")
@@ -57,6 +58,8 @@ def source_of_curves(
     """Return curves as a source: pairs of a first frame with those that follow it by each delay."""
     _check_options(path, options, curves)
     delay, values, error = curves.delay * (options.frame_time or 1.0), curves.values, curves.error
+    if error is not None:
+        error = _not_of_points(curves, options.column_is, delay, error, notes)
     if options.sigma is not None:
         error = np.ones_like(values) * np.reshape(options.sigma, (-1, 1))
     usable = _usable(path, delay, values, np.ones_like(values) if error is None else error, notes)
@@ -85,6 +88,28 @@ def source_of_curves(
         g2_sigma=np.where(sigma > 0, sigma, 1.0), g2_errors=error is not None,
     )  # fmt: skip
     return source.saying(frame_time=options.frame_time) if options.frame_time else source
+
+
+def _not_of_points(
+    curves: Curves, column_is: str | None, delay: np.ndarray, error: np.ndarray, notes: list[str]
+) -> np.ndarray:
+    """Return errors, in place of those that follow their points the errors of delays."""
+    order = np.argsort(delay, kind="stable")
+    unseen = (curves.values == 0) & (error == 0)
+    unseen &= np.array([[(column_is or kind) == "g2"] for kind in curves.kinds])
+    points = counted(int(unseen.sum()), "point")
+    if not errors_of_points.follow_points(curves.values[:, order], error[:, order]):
+        if unseen.any():
+            notes.append(f"{points} 0 ± 0, at which no pair of photons was seen, as it seems")
+        return error
+    averaged = errors_of_points.of_delays(error[:, order])[:, np.argsort(order, kind="stable")]
+    notes.append(
+        "errors follow their points, as with few photons: each is replaced by that of its delay, averaged "
+        f"over {'curves' if len(error) > 1 else 'neighbours'}"
+        + f"; {points} 0 ± 0 kept with it"
+        * bool(unseen.any())
+    )
+    return np.where((error > 0) | unseen, averaged, error)
 
 
 def _no_matrix(path: Path, where: str) -> np.ndarray:
@@ -378,11 +403,14 @@ def open_text(path: Path, options: IngestOptions) -> Source:
 
 def _head_and_rows(path: Path) -> tuple[str, list[str]]:
     content = path.read_bytes()
+    utf16 = content.startswith((b"\xff\xfe", b"\xfe\xff"))
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-16" if utf16 else "utf-8-sig")
     except UnicodeDecodeError:
         text = content.decode("latin-1")  # of older programs
     lines = [line for line in map(str.strip, text.splitlines()) if line]
+    if (table := as_table(lines)) is not None and len(table[1]) >= MIN_POINTS:
+        return table
     begin = next((n for n, line in enumerate(lines) if re.match(r"[-+]?\.?\d", line)), len(lines))
     if len(lines) - begin < MIN_POINTS:
         raise SourceError(
@@ -399,7 +427,9 @@ def _columns(path: Path) -> list[TableColumn]:
     body, mark = "\n".join(rows), next((mark for mark in "\t;," if mark in rows[0]), None)
     names = head.split()
     if mark is not None:
-        (names,) = csv.reader([head], delimiter=mark, skipinitialspace=True)
+        (by_mark,) = csv.reader([head], delimiter=mark, skipinitialspace=True)
+        columns = rows[0].rstrip(mark).count(mark) + 1
+        names = by_mark if len(by_mark) > 1 or len(names) != columns else names
     # where commas are those of decimals, columns stand between semicolons
     decimal = "," if mark == ";" and "." not in body else "."
     try:

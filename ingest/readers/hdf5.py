@@ -21,6 +21,7 @@ from homodyne_dask.store.hdf5_files import (
     members,
     object_at,
     open_hdf5,
+    part_of,
     reading,
     wrong,
 )
@@ -61,7 +62,7 @@ def array(file: h5py.File, name: str) -> np.ndarray:
     if dataset.shape is None or np.prod(dataset.shape, dtype=float) > MAX_SMALL_ELEMENTS:
         raise wrong(file, name, f"has shape {dataset.shape}: it is damaged")
     with reading(file, name):
-        values = np.asarray(dataset[()])
+        values = part_of(dataset)
     return _unpacked(file, name, values)
 
 
@@ -75,7 +76,7 @@ def read_part(file: h5py.File, name: str, index: Any = ()) -> np.ndarray:
     if dataset is None:
         raise SourceError(f"{file.filename} no longer has {name}")
     with reading(file, name, checked_size=True):
-        values = np.asarray(dataset[index])
+        values = part_of(dataset, index)
     return _unpacked(file, name, values)
 
 
@@ -195,7 +196,7 @@ def unit(file: h5py.File, name: str) -> str | None:
 def strings(file: h5py.File, name: str) -> list[str]:
     dataset = dataset_at(file, name)
     with reading(file, name):
-        return [] if dataset is None else [text(word) for word in np.ravel(dataset[()])]
+        return [] if dataset is None else [text(word) for word in np.ravel(part_of(dataset))]
 
 
 def text(word: Any) -> str:

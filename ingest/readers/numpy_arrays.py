@@ -14,10 +14,10 @@ from typing import IO, Any
 import numpy as np
 
 from homodyne_dask.errors import OptionError, SourceError, shown
-from homodyne_dask.request.ingest_options import IngestOptions, decimals
+from homodyne_dask.request.ingest_options import IngestOptions, converted, decimals
 from homodyne_dask.store.files import is_failure
 from ingest.readers.any_hdf5 import Index, MatrixAxes, layout_of
-from ingest.readers.source import Source, place, source_of, times_or_spacing
+from ingest.readers.source import Source, counts_and_pixels, place, source_of, times_or_spacing
 
 MAX_SMALL_BYTES = 800_000_000
 """Bytes of an array of anything but matrices; one that claims more is damaged."""
@@ -51,7 +51,10 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
     arrays = {what: _numbers(path, names[what]) for what in names if names[what] in keys}
     layout = layout_of(path, name, *_claimed(path, name), options.axes)
     notes = list[str]()
-    fields = _times(path, arrays, notes) | _counts(path, arrays, layout)
+    for what, unit in options.dataset_units.items():
+        arrays[what] = converted(what, arrays[what], unit, names[what], notes)
+    fields = _times(path, arrays, notes)
+    fields |= counts_and_pixels(path, arrays, layout.n_bins, layout.n_frames)
     fields |= {what: arrays.get(what) for what in ("q", "phi", "sigma")}
     ignored = [key for key in keys if key not in (name, *names.values())]
     if of_cache:
@@ -207,35 +210,6 @@ def _claimed(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
                 f"them: it is damaged"
             )
         return shape, dtype
-
-
-def _counts(path: Path, arrays: Contents, layout: MatrixAxes) -> dict[str, Any]:
-    """Return pixels, and as `intensity` the counts per pixel and frame of each bin, where they are known."""
-    if "counts" in arrays and "pixels" not in arrays:
-        raise OptionError(
-            f"{path.name} has counts, but no pixels: also give the number of pixels of each bin"
-        )
-    if "pixels" not in arrays:
-        return {}
-    pixels = arrays["pixels"].astype(np.float64)
-    if not (np.isfinite(pixels) & (pixels >= 1) & (pixels == np.round(pixels))).all():
-        raise SourceError(
-            f"pixels of {path.name} must be whole numbers of at least 1: one number, or one per bin"
-        )
-    if "counts" not in arrays:
-        return {"pixels": pixels}
-    counts, n_bins, n_frames = arrays["counts"].astype(np.float64), layout.n_bins, layout.n_frames
-    row = counts.reshape(1, -1)
-    by_shape = {(): row, (n_bins,): row.T, (n_frames,): row, (n_bins, n_frames): counts}
-    shaped = by_shape.get(counts.shape)
-    if shaped is None or counts.shape == (n_bins,) == (n_frames,):
-        raise SourceError(
-            f"counts of {path.name} have shape {counts.shape}: give counts per pixel and frame as one "
-            f"number, ({n_bins},) per bin, ({n_frames},) per frame, or ({n_bins}, {n_frames})"
-        )
-    if not np.isfinite(shaped).all() or (shaped < 0).any() or not shaped.any():
-        raise SourceError(f"counts of {path.name} must be finite and not negative, and not all 0")
-    return {"pixels": pixels, "intensity": np.broadcast_to(shaped, (n_bins, n_frames)).copy()}
 
 
 def _times(path: Path, arrays: Contents, notes: list[str]) -> dict[str, Any]:

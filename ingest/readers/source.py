@@ -1,7 +1,8 @@
 """What every reader returns: the bins of one file, made by `source_of`, and a function for one matrix."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from homodyne_dask.request.ingest_options import Half, IngestOptions, decimals
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import what_is_wrong
 from homodyne_dask.store.files import is_file, patiently
+from homodyne_dask.store.linked_files import following
 from homodyne_dask.text import joined_with_and
 
 MIN_FRAMES = 3
@@ -65,6 +67,8 @@ class Source:
     """Which half of a matrix that is not symmetric is taken."""
     keep_outliers: bool = False
     """Whether values that are no measurement stay (`ingest/clean.py`)."""
+    follow: str | None = None
+    """Folder below which a file may lead to others, by default its own."""
     masked: Bool[np.ndarray, " t"] | None = None
     """Frames of a scan, one of several, without data."""
     scans: "tuple[Source, ...]" = ()
@@ -91,7 +95,8 @@ class Source:
             return matrix
         if self.path.exists() and not is_file(self.path):  # a pipe is waited for without end
             raise SourceError(f"{self.path} is not a file any more: check the name")
-        return patiently(self.path, lambda: self.reader(self.path, self.matrices[bin_index]))
+        with following(self.follow, checked=True):
+            return patiently(self.path, lambda: self.reader(self.path, self.matrices[bin_index]))
 
     def name(self, bin_index: int) -> str:
         path = self.files[bin_index] if self.files else self.path
@@ -221,8 +226,84 @@ def _from_file_or_option(
     return values
 
 
+def counts_and_pixels(
+    path: Path, arrays: Mapping[str, np.ndarray], n_bins: int, n_frames: int
+) -> dict[str, Any]:
+    """Return pixels, and as `intensity` the counts per pixel and frame of each bin, where they are known."""
+    if "counts" in arrays and "pixels" not in arrays:
+        raise OptionError(
+            f"{path.name} has counts, but no pixels: also give the number of pixels of each bin"
+        )
+    if "pixels" not in arrays:
+        return {}
+    pixels = arrays["pixels"].astype(np.float64)
+    if not (np.isfinite(pixels) & (pixels >= 1) & (pixels == np.round(pixels))).all():
+        raise SourceError(
+            f"pixels of {path.name} must be whole numbers of at least 1: one number, or one per bin"
+        )
+    if "counts" not in arrays:
+        return {"pixels": pixels}
+    counts = arrays["counts"].astype(np.float64)
+    row = counts.reshape(1, -1)
+    by_shape = {(): row, (n_bins,): row.T, (n_frames,): row, (n_bins, n_frames): counts}
+    shaped = by_shape.get(counts.shape)
+    if shaped is None or counts.shape == (n_bins,) == (n_frames,):
+        raise SourceError(
+            f"counts of {path.name} have shape {counts.shape}: give counts per pixel and frame as one "
+            f"number, ({n_bins},) per bin, ({n_frames},) per frame, or ({n_bins}, {n_frames})"
+        )
+    if not np.isfinite(shaped).all() or (shaped < 0).any() or not shaped.any():
+        raise SourceError(f"counts of {path.name} must be finite and not negative, and not all 0")
+    return {"pixels": pixels, "intensity": np.broadcast_to(shaped, (n_bins, n_frames)).copy()}
+
+
+def cut(source: Source, frames: tuple[int, int]) -> Source:
+    """Return the source with the frames from one to before another, at the times that they have."""
+    name, (first, end), n = source.path.name, frames, source.n_frames
+    check_has_frames(source, "frames")
+    if not 0 <= first < end <= n:
+        raise OptionError(f"frames = {first}:{end}, but {name} has frames 0 to {n - 1}: correct it")
+    check_frames(end - first, source.path)
+    which, measurement, detector = slice(first, end), source.measurement, {}
+    if measurement.begin_frame is not None:
+        step = measurement.stride * measurement.avg
+        begin = measurement.begin_frame + step * first
+        detector = {"begin_frame": begin, "end_frame": begin + step * (end - first - 1)}
+    intensity, flux = source.intensity, source.pictures.flux
+    return replace(
+        source.saying(**detector),
+        reader=partial(_cut, reader=source.reader, frames=which),
+        n_frames=end - first,
+        time=source.time[which],
+        intensity=None if intensity is None else intensity[:, which],
+        pictures=source.pictures._replace(flux=None if flux is None else flux[which]),
+        notes=(
+            *source.notes,
+            f"frames {first} to {end - 1} of {n} are stored, at the times that they have",
+        ),
+    )
+
+
+def _cut(
+    path: Path, where: str, reader: Callable[[Path, str], np.ndarray], frames: slice
+) -> np.ndarray:
+    return reader(path, where)[frames, frames]
+
+
+def check_has_frames(source: Source, option: str) -> None:
+    if source.g2 is not None or source.measurement.cells is not None:
+        what = (
+            "is a table of g2" if source.g2 is not None else "has means over cells of age and lag"
+        )
+        raise OptionError(
+            f"{option} applies to two-time matrices, but {source.path.name} {what}: leave it out"
+        )
+
+
 def with_options(source: Source, options: IngestOptions) -> Source:
     """Return the source with what the user added; refuse what contradicts the file or cannot be."""
+    if options.frames is not None and not source.scans:
+        source = cut(source, options.frames)
     frame_time, name, measurement = options.frame_time, source.path.name, source.measurement
     if frame_time and not np.isclose(frame_time, measurement.frame_time, rtol=1e-6, atol=0):
         raise OptionError(
@@ -244,7 +325,8 @@ def with_options(source: Source, options: IngestOptions) -> Source:
     if wrong := what_is_wrong(time, source.q, source.phi, sigma):
         raise SourceError(f"{name} cannot be ingested: {wrong}; correct the value or its unit")
     completed = replace(source.saying(gap_angstrom=gap), sigma=sigma, time=time, notes=notes)
-    return replace(completed, half=options.half, keep_outliers=options.keep_outliers)
+    kept = {"keep_outliers": options.keep_outliers, "follow": options.follow}
+    return replace(completed, half=options.half, **kept)
 
 
 def per_bin(name: str, values: Any, n_bins: int) -> Float[np.ndarray, " bin"]:

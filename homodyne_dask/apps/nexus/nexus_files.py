@@ -94,6 +94,8 @@ def _write_correlations(entry: h5py.Group, fit: h5py.Group, view: FitView) -> No
     for group, name in ((twotime, "t2"), (data, "t1"), (data, "t2")):
         group[name] = twotime["t1"]
     _field(twotime, "label", scan.label, long_name="number of the bin at the beamline")
+    if scan.has_repeats:
+        _field(twotime, "scan", scan.scan_number, long_name="number of the scan, from 1")
     by_lag = _group(entry, "data", "NXdata", signal="g2", axes=["delay_difference", "."])
     _field(by_lag, "g2", g2, units="", storage_mode="one_array", long_name="mean of c2 at a lag")
     lags = np.arange(1, axis.number)

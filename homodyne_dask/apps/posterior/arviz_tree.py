@@ -102,9 +102,15 @@ def tree_of(result: FitResult, draws: Draws, scan: Scan) -> DataTree:
     """Return the groups of a posterior; scan: what was fitted."""
     table, of_bins, s = result.scaling, (*SAMPLE, "bin"), {"units": "s"}
     label = {"bin": ("bin", table["label"].values)}
-    bins = label | {
-        name: ("bin", table[name].values, {"units": DATASET_UNITS[name]}) for name in ("q", "phi")
-    }
+    scans = {"scan": ("bin", table["scan"].values)} if "scan" in table.variables else {}
+    bins = (
+        label
+        | scans
+        | {
+            name: ("bin", table[name].values, {"units": DATASET_UNITS[name]})
+            for name in ("q", "phi")
+        }
+    )
     offset, contrast = np.moveaxis(draws.linear_params, -1, 0)
     values = _parameters(result, draws.theta)
     values["contrast"] = (of_bins, contrast, _about("contrast", ""))

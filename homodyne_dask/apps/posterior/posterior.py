@@ -140,7 +140,11 @@ class Posterior(HandedOut, blocks.Reportable):
                 "model": result.config["model"],
                 "store": result.provenance.inputs["store"],
                 **self.plain,
-                "bins": {name: result.scaling[name] for name in ("label", "q", "phi")},
+                "bins": {
+                    name: result.scaling[name]
+                    for name in ("scan", "label", "q", "phi")
+                    if name in result.scaling.variables
+                },
                 **quantiles(("contrast", "offset")),
             }
             | ({"age_s": group["age"].values, "rates": rates} if rates else {})

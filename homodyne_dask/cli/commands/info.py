@@ -56,6 +56,7 @@ def store_values(scan: "hd.Scan") -> dict[str, Any]:
     names = ("source_file", "source_format", "source_sha256", "store_sha256")
     columns = {"label": scan.label, "q_per_angstrom": scan.q, "phi_degree": scan.phi}
     columns |= {"pixels": scan.n_pixels, "sigma": scan.median_sigma}
+    columns |= {"scan": scan.scan_number} if scan.has_repeats else {}
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
     return {
         "store": str(scan.path),

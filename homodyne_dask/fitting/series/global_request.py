@@ -163,6 +163,8 @@ def _check_options(first: Request, per_scan: tuple[str, ...]) -> None:
             f"weighting speckle is not available with {how}, as weights follow from the noise of one model: "
             f"leave out one of them"
         )
+    if first.raw is not None:
+        raise OptionError(f"noise_of is not available with {how}: leave out one of them")
     if search.smoothness is not None:
         raise OptionError(
             f"rates is not available with {how}, as the strength of smoothing is that of one curve: leave "
