@@ -87,10 +87,10 @@ def ingest(
     an HDF5 file, such as '/entry/sample/humidity', for fits over scans. keep_copies: True for bins that hold
     the data of another bin, keep_outliers: True for pairs that are no measurement, such as fill values of
     holes, which else are left out, with a note. sharded: whether to store many chunks per file; by default
-    only at a URL, and for 128 or more bins of at most 512 frames. strict: reject a file that has a bin without
-    data; by default the bin is left out, with a note. overwrite: replace a store that has different contents.
-    client: a Dask client; by default two threads are used. progress: called with (bins done, bins) after each
-    bin, or after the bins of a file.
+    only at a URL, and for 128 or more bins of at most 512 frames. strict: reject a file that has a bin
+    without data; by default the bin is left out, with a note. overwrite: replace a store that has different
+    contents. client: a Dask client; by default two threads are used. progress: called with (bins done, bins)
+    after each bin, or after the bins of a file.
 
     The same call continues an interrupted ingest. Returns a report, which prints the bins; `report.store`
     is the path for `open_dataset`. Raises a HomodyneDaskError for invalid input.
