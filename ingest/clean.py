@@ -93,7 +93,7 @@ SHIFTS, APART, PARTS, LEAST_SMOOTHABLE = (1, 2, 4), 8, 10, 60
 a record whose scatter gives an error, and least frames."""
 
 
-class Smoothness(NamedTuple):
+class NoiseSmoothness(NamedTuple):
     """How far next pairs differ, over what follows from pairs further apart: 1 unless c2 was smoothed."""
 
     log_ratio: float
@@ -101,7 +101,7 @@ class Smoothness(NamedTuple):
     """With PARTS - 1 degrees of freedom."""
 
 
-def measure_smoothness(c2: Float32[np.ndarray, "t t"]) -> Smoothness | None:
+def measure_smoothness(c2: Float32[np.ndarray, "t t"]) -> NoiseSmoothness | None:
     """Return the smoothness of the noise at long lags; None of a short record.
 
     The noise of y(i, j) - y(i+d, j) - y(i, j+d) + y(i+d, j+d) is 2/√P [1/μ + β(1 - f(d))]: a straight line in
@@ -139,7 +139,7 @@ def measure_smoothness(c2: Float32[np.ndarray, "t t"]) -> Smoothness | None:
     if not (expected > 0).all():
         return None
     log = np.log(first / expected)
-    return Smoothness(float(log[0]), float(np.sqrt((PARTS - 1) * log[1:].var())))
+    return NoiseSmoothness(float(log[0]), float(np.sqrt((PARTS - 1) * log[1:].var())))
 
 
 MOST_PERIOD, MOST_BESIDE, LEAST_CYCLES = 64, 16, 12

@@ -239,21 +239,9 @@ def without_frames(source: Source, options: IngestOptions) -> Source:
     masks = [np.zeros(scan.n_frames, bool) for scan in scans]
     skipped = options.frames[0] if options.frames else 0
     for word in options.exclude_frames:
-        before, _, frames = word.rpartition(":")
-        first, _, last = frames.partition("-")
-        begin, end = int(first) - skipped, int(last or first) + 1 - skipped
-        if before and not 1 <= int(before) <= len(source.scans):
-            number = counted(len(scans), "scan")
-            raise OptionError(
-                f"exclude_frames = {word} is of scan {before}, but there are {number}: correct it"
-            )
-        if begin < 0 or end > source.n_frames or end <= begin:
-            raise OptionError(
-                f"exclude_frames = {word} is not in frames {skipped} to {skipped + source.n_frames - 1}: "
-                "correct it"
-            )
-        for mask in [masks[int(before) - 1]] if before else masks:
-            mask[begin:end] = True
+        scan_number, frames = _frames_named(word, source, skipped)
+        for mask in [masks[scan_number - 1]] if scan_number else masks:
+            mask[frames] = True
     scans = [
         replace(scan, masked=mask if scan.masked is None else scan.masked | mask)
         for scan, mask in zip(scans, masks, strict=True)
@@ -262,6 +250,24 @@ def without_frames(source: Source, options: IngestOptions) -> Source:
     if source.scans:
         return replace(source, scans=tuple(scans), notes=(*source.notes, note))
     return replace(scans[0], notes=(*source.notes, note))
+
+
+def _frames_named(word: str, source: Source, skipped: int) -> tuple[int, slice]:
+    """Return the scan, 0 for all, and the frames of '51-60' or '3:51-60'; skipped: frames cut before them."""
+    before, _, frames = word.rpartition(":")
+    first, _, last = frames.partition("-")
+    begin, end = int(first) - skipped, int(last or first) + 1 - skipped
+    if before and not 1 <= int(before) <= len(source.scans):
+        number = counted(len(source.scans or (source,)), "scan")
+        raise OptionError(
+            f"exclude_frames = {word} is of scan {before}, but there are {number}: correct it"
+        )
+    if begin < 0 or end > source.n_frames or end <= begin:
+        raise OptionError(
+            f"exclude_frames = {word} is not in frames {skipped} to {skipped + source.n_frames - 1}: "
+            "correct it"
+        )
+    return int(before or 0), slice(begin, end)
 
 
 _ALIKE = {
