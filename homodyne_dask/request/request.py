@@ -9,7 +9,7 @@ from jaxtyping import Int
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend_interface import Problem
-from homodyne_dask.models.derived_models import FROZEN_FRACTION
+from homodyne_dask.models.derived_models import FROZEN, FROZEN_FRACTION
 from homodyne_dask.models.parameters import Parameter, Search
 from homodyne_dask.request.option_types import gap_in_angstrom
 from homodyne_dask.request.options import FitOptions
@@ -87,8 +87,9 @@ class Request:
         """Raise OptionError where a model lacks its gap, or a frozen part an offset; a plan needs neither."""
         self.problem.model.require_gap(self.problem.gap, "--gap '200 um'")
         free = np.array(self.search.names)[self.search.free]
+        is_frozen = FROZEN.name in self.problem.model.name and FROZEN_FRACTION in free
         # c2 shows only what a frozen part and a free offset are together
-        if FROZEN_FRACTION in free and self.options.offset is None:
+        if is_frozen and not (self.options.offset or FROZEN_FRACTION in (self.options.prior or {})):
             raise OptionError(
                 f"{self.problem.model.name} has a frozen part, which a free offset would take: give offset = "
                 f"'prior=1:0.001' where c2 without correlation is 1 (a standard deviation of 0.5 % of the "

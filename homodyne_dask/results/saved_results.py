@@ -1,6 +1,7 @@
 """Results that were written, read back: of a fit, a series, a comparison; fits in folders compared."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -137,28 +138,61 @@ def compare_results(results: Sequence[Fit] | Mapping[str, Fit]) -> FitSeries:
         of any data: two-time data and a table of g2, or two temperatures.
 
     Returns a series over 'scan': `agreement` has the mean, χ² and p of each quantity, and its report the
-    difference ± error of two fits, whose errors are taken as independent. Raises OptionError for fits of the
-    same bins and frames, whose errors are not: `compare` is for these.
+    difference ± error of two fits, whose errors are taken as independent. Rates at mean ages that differ are
+    shown, but not compared. Raises OptionError for fits that share bins and frames, whose errors are not
+    independent (`compare` is for these), and for parameters of different units or conventions.
 
     >>> scan = hd.open_dataset("A0123_c2.zarr")
     >>> fits = {f"{phi}°": hd.fit(scan.select(phi=phi), "brownian") for phi in (-80, 80)}
     >>> hd.compare_results(fits).names[:2]
     ['D0', 'alpha']
     """
-    named, seen = _named(results), dict[tuple[Any, ...], str]()
-    for name, fit in named.items():
-        inputs = fit.provenance.inputs
-        data = inputs["store_sha256"], tuple(inputs["labels"]), tuple(inputs["frames"])
-        if (before := seen.setdefault(data, name)) != name:
-            raise OptionError(
-                f"{before} and {name} are fits of the same bins and frames of {inputs['store']}, so that "
-                f"their errors are not independent: compare models by hd.compare"
-            )
+    named = _named(results)
+    for (name, fit), (other_name, other) in combinations(named.items(), 2):
+        _require_comparable(name, fit, other_name, other)
     rows = [
         fit_row(name, None, fit, "", {"scan": n, "age": fit.mean_age})
         for n, (name, fit) in enumerate(named.items(), 1)
     ]
     return FitSeries("scan", tuple(without_chance(rows, len(rows))))
+
+
+def _require_comparable(name: str, fit: FitResult, other_name: str, other: FitResult) -> None:
+    both, inputs, other_inputs = (
+        f"{name} and {other_name}",
+        fit.provenance.inputs,
+        other.provenance.inputs,
+    )
+    (first, stop), (other_first, other_stop) = inputs["frames"], other_inputs["frames"]
+    overlap = max(first, other_first) < min(stop, other_stop)
+    same_store = inputs["store_sha256"] == other_inputs["store_sha256"]
+    if same_store and overlap and not _bins(inputs).isdisjoint(_bins(other_inputs)):
+        raise OptionError(
+            f"{both} are fits of the same bins and frames of {inputs['store']}, or of some of them, so that "
+            f"their errors are not independent: compare models by hd.compare"
+        )
+    parameters, others = fit.params, other.params
+    for parameter in parameters.keys() & others.keys():
+        units = parameters[parameter].unit, others[parameter].unit
+        if units[0] != units[1]:
+            raise OptionError(
+                f"{parameter} of {both} is in {units[0] or 'no unit'} and {units[1] or 'no unit'}: ingest "
+                f"both with q"
+            )
+    conventions = fit.config["convention"], other.config["convention"]
+    sheared = any(
+        parameter.startswith("gamma_dot") for parameter in parameters.keys() & others.keys()
+    )
+    if sheared and conventions[0] != conventions[1]:
+        raise OptionError(
+            f"{both} have the conventions {conventions[0]} and {conventions[1]}, and so other shear rates: "
+            f"fit both with one of them"
+        )
+
+
+def _bins(inputs: Mapping[str, Any]) -> set[tuple[int, int]]:
+    labels = inputs["labels"]
+    return set(zip(inputs.get("scans") or [1] * len(labels), labels, strict=True))
 
 
 def _named(results: Any) -> dict[str, FitResult]:

@@ -1,6 +1,6 @@
 """What follows from the parameters of a fit: rates at the mean age, D, tied parameters."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -44,22 +44,27 @@ _POWERS = {"stretched": "", "stretched_q": "q_exponent", "stretched_ageing": "mu
 """The parameter of a stretched exponential that is the power of q or age with which its rate changes."""
 
 
-def shown_names(names: Iterable[str], copies: bool = True) -> list[str]:
+def shown_names(
+    names: Iterable[str], quantities: "Mapping[str, Quantity]", copies: bool = True
+) -> list[str]:
     """Return the names that a report lists, one for a quantity; copies: D_SE, half of D0, too.
 
-    D is not among them: Gamma/q² is a coefficient of diffusion only where rates scale as q².
+    quantities: of a fit, which tell parameters, all of which are listed, from what follows from them. D is
+    not listed: Gamma/q² is a coefficient of diffusion only where rates scale as q².
     """
     names = list(names)
-    hidden = {"power_of_q", "D"}
-    if "D_SE" in names:
+    derived = {name for name, quantity in quantities.items() if quantity.formula}
+    hidden = {"power_of_q", "D", *(name for name in derived if name.startswith("Gamma_q"))}
+    if "D_SE" in derived:
         hidden |= {"J", *["D_SE"] * (not copies)}
-    if "J" in names:
+    if "J" in derived:
         hidden |= {"Gamma", "tau"}
-    elif "mu" in names:
-        hidden.add("rate")  # which is that at an age of 1 s
-    elif "rate" in names:
+    elif "rate" in quantities and "mu" not in quantities:
         hidden.add("Gamma")
-    return [name for name in names if name not in hidden and not name.startswith("Gamma_q")]
+    hidden &= derived
+    if {"Gamma", "mu", "rate"} <= {*names} and "Gamma" in derived:
+        hidden.add("rate")  # it is Gamma at an age of 1 s
+    return [name for name in names if name not in hidden]
 
 
 class Quantity(NamedTuple):

@@ -160,6 +160,11 @@ def constant_quantities(rows: Sequence[FitRow]) -> dict[str, str]:
     }
 
 
+def quantities_in(rows: Sequence[FitRow]) -> Mapping[str, Quantity]:
+    """Return the quantities of the first fit that has any: what each of them is, is the same in all."""
+    return next((row.quantities for row in rows if row.quantities), {})
+
+
 def quantity_names(rows: Sequence[FitRow], parameters: Sequence[str] = ()) -> list[str]:
     """Return the parameters and rates that all fits have; parameters: of the model, where none succeeded."""
     tables = [row.quantities for row in rows if row.quantities]

@@ -25,6 +25,7 @@ from homodyne_dask.results.data import series as series_data
 from homodyne_dask.results.data.comparison import ComparisonValues
 from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.findings import CATALOGUE, OF_MISFIT, Severity
+from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.text import counted, in_brackets, joined_with_and, some_of, with_unit
 
 SURE, DOUBTFUL = 0.01, 0.05
@@ -45,6 +46,8 @@ _WHICH_POWER = (
     "holds if the form of its decay does"
 )
 _OVERLAP = "the windows overlap: their fits are not independent, so their agreement is not tested"
+AGES_ALIKE = 0.01
+"""Rates at mean ages that differ by more are not compared: rates change with age."""
 _TESTED = ["quantity", "fits", "agreement", "weighted mean", "χ²", "dof", "p"]
 _CORRELATED = (
     "points of one curve are correlated, so that naive errors tell neither whether the fits agree nor the "
@@ -142,7 +145,8 @@ def _section_of_fits(
     series: series_data.SeriesValues | None,
 ) -> Section:
     constant = fit_rows.constant_quantities(rows)
-    names = [name for name in shown_names(names) if name not in constant]
+    quantities = fit_rows.quantities_in(rows)
+    names = [name for name in shown_names(names, quantities) if name not in constant]
     words = [row.outcome_words for row in rows]
     columns = [
         [kind, *(_linked(row, folder) for row in rows)],
@@ -231,10 +235,14 @@ def _agreement(series: series_data.SeriesValues) -> list[Table | Sentences]:
         return []
     # rates change with age, and rates in 1/s with q: a test that they do not would say nothing
     in_hertz = [n for n in series.names if series.unit(n) == "1/s" and "J" not in series.names]
-    differ = {"age": [*RATES], "q": in_hertz}.get(series.over, [])
-    names = [name for name in shown_names(series.agreement) if name not in differ]
+    differ = {"q": in_hertz}.get(series.over, [])
+    ages = [entry.at["age"] for entry in series.entries if "age" in entry.at]
+    if ages and not np.allclose(ages, ages[0], rtol=AGES_ALIKE):
+        differ = [*differ, *RATES]
+    quantities = fit_rows.quantities_in(series.entries)
+    names = [n for n in shown_names(series.agreement, quantities) if n not in differ]
     # Bonferroni's bound; D_SE is D0 again, and no second test
-    sure = SURE / max(len(shown_names(names, copies=False)), 1)
+    sure = SURE / max(len(shown_names(names, quantities, copies=False)), 1)
     rows = [[*_tested(series, name, sure), *_difference(series, name)] for name in names]
     rows.insert(0, [*_TESTED, *["difference"] * (len(series.entries) == 2)])
     table = Table("Agreement of the converged fits", rows, 3)
@@ -245,15 +253,24 @@ def _difference(series: series_data.SeriesValues, name: str) -> list[str]:
     """Return the second value of a quantity less the first, of a series of two fits alone."""
     if len(series.entries) != 2:
         return []
-    first, second = (entry.quantities[name] for entry in series.entries)
-    error = float(np.hypot(first.stderr, second.stderr))
-    text = numbers.value_and_error(second.value - first.value, error)
+    first, second = (entry.quantities.get(name) for entry in series.entries)
+    result = series.entries[0].result
+    if first is None or second is None or result is None or np.isnan(first.value + second.value):
+        return ["-"]
+    difference = second.value - first.value
+    difference = float(nearest_turn(difference, 0.0, result.config["periods"].get(name, 0.0)))
+    text = numbers.value_and_error(difference, float(np.hypot(first.stderr, second.stderr)))
     return [with_unit(text, series.unit(name))]
 
 
 def _repeats(series: series_data.SeriesValues) -> Table:
     repeats = series.repeats.items()
-    tests = [(place, fits, n) for place, fits in repeats for n in shown_names(fits.agreement)]
+    quantities = fit_rows.quantities_in(series.entries)
+    tests = [
+        (place, fits, name)
+        for place, fits in repeats
+        for name in shown_names(fits.agreement, quantities)
+    ]
     rows = [[place, *_tested(fits, name, SURE / len(tests))] for place, fits, name in tests]
     return Table(f"Repeats at one {series.over}", [["repeats", *_TESTED], *rows], 4)
 

@@ -5,17 +5,12 @@ from typing import NamedTuple
 
 from homodyne_dask.errors import printable
 from homodyne_dask.results.data import fit_rows
-from homodyne_dask.results.data.derived_quantities import (
-    coefficients_of,
-    derived_quantities,
-    fitted_quantities,
-    shown_names,
-)
+from homodyne_dask.results.data.derived_quantities import shown_names
 from homodyne_dask.results.data.fit_result import FitValues
-from homodyne_dask.results.data.series import UNITS, SeriesValues
+from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.text import in_brackets
 
-_WITH_ERROR = re.compile(r"\(?(-?[\d.]+) ± ([\d.]+)\)?(?:e([+-]\d+))?")
+_WITH_ERROR = re.compile(r"\(?(-?[\d.]+(?:e[+-]\d+)?) ± ([\d.]+)(?:\)e([+-]\d+))?")
 _GREEK = (
     "alpha beta gamma delta epsilon theta kappa lambda mu nu phi sigma tau omega Gamma Phi Omega"
 )
@@ -37,44 +32,55 @@ def paper_table(values: FitValues | SeriesValues) -> PaperTable:
 
 
 def _of_fit(result: FitValues) -> PaperTable:
-    derived, hidden = derived_quantities(result), coefficients_of(result)
-    quantities = {name: q for name, q in fitted_quantities(result).items() if name not in hidden}
-    values = {quantity.optimum for quantity in quantities.values()}
-    further = [name for name in shown_names(derived) if derived[name].optimum not in values]
-    quantities |= {name: derived[name] for name in further}
+    quantities = fit_rows.quantities_of(result)
+    parameters = result.parameters["param"].values.tolist()
+    optima = {q.optimum for name, q in quantities.items() if name in parameters}
+    names = [
+        name
+        for name in shown_names(quantities, quantities)
+        if name in parameters or quantities[name].optimum not in optima
+    ]
     fixed = result.parameters["param"].values[result.parameters["fixed"].values]
-    rows = [[n, concise(f"{q}{' fixed' * (n in fixed)}"), q.unit] for n, q in quantities.items()]
+    rows = [
+        [name, concise(f"{quantities[name]}{' fixed' * (name in fixed)}"), quantities[name].unit]
+        for name in names
+    ]
     about = f"{result.config['model']} fitted to {result.provenance.inputs['store']}"
     return PaperTable(f"{about}: {result.verdict}", [("", ""), ("value", ""), ("unit", "")], rows)
 
 
 def _of_series(series: SeriesValues) -> PaperTable:
-    entries = series.entries
+    entries, over = series.entries, series.over
     constant = fit_rows.constant_quantities(entries)
-    names = [n for n in shown_names(fit_rows.quantity_names(entries)) if n not in constant]
-    unit = UNITS.get(series.over, "")
+    names = shown_names(fit_rows.quantity_names(entries), fit_rows.quantities_in(entries))
+    names = [name for name in names if name not in constant]
+    places = [f"{entry.at[over]:.6g}" if over in entry.at else "" for entry in entries]
+    # where rows of several rings, or repeats, have one place, their names tell them apart
+    if over in ("scan", "label") or len({*places}) < len(places):
+        first, places = ("", ""), [entry.name for entry in entries]
+    else:
+        first = over, series.unit_of(over)
     rows = [
-        [
-            f"{entry.at[series.over]:.6g}" if series.over in entry.at else entry.name,
-            *(concise(str(entry.quantities.get(n, fit_rows.UNKNOWN_QUANTITY))) for n in names),
-        ]
-        for entry in entries
+        [place, *(concise(str(entry.quantities.get(n, fit_rows.UNKNOWN_QUANTITY))) for n in names)]
+        for place, entry in zip(places, entries, strict=True)
     ]
     ended = [f"{entry.name}: {entry.outcome_words}" for entry in entries]
     ended += ["a value without an error has none that is known"]
-    head = [(series.over, unit), *((name, series.unit(name)) for name in names)]
-    return PaperTable("; ".join(ended), head, rows)
+    return PaperTable("; ".join(ended), [first, *((n, series.unit(n)) for n in names)], rows)
 
 
 def concise(text: str) -> str:
     """Return '8810(380)' for '8810 ± 380' and '9.2(17)e-04' for '(9.2 ± 1.7)e-04'.
 
-    The error has the unit of the last digit of the value (JCGM 100:2008, 7.2.2).
+    The error has the unit of the last digit of the value (JCGM 100:2008, 7.2.2), which has as many decimals.
     """
 
     def joined(match: re.Match[str]) -> str:
         value, error, exponent = match.groups()
-        digits = error.replace(".", "").lstrip("0") if "." in error else error
+        _, point, decimals = error.partition(".")
+        if "e" in value or len(value.partition(".")[2]) != len(decimals):
+            value = f"{round(float(value), len(decimals)) + 0.0:.{len(decimals)}f}"
+        digits = error.replace(".", "").lstrip("0") if point else error
         return f"{value}({digits})" + (f"e{exponent}" if exponent else "")
 
     return _WITH_ERROR.sub(joined, text)
@@ -139,7 +145,9 @@ def _latex_value(text: str) -> str:
 
 
 def _latex_unit(unit: str) -> str:
-    powers = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda m: f"$^{{{m[0].translate(_SCRIPTS)}}}$", unit)
+    powers = re.sub(
+        "[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda m: f"$^{{{m[0].translate(_SCRIPTS)}}}$", _escaped(unit)
+    )
     return powers.replace("Å", r"\AA{}").replace("µ", r"$\mu$").replace("°", r"$^\circ$")
 
 

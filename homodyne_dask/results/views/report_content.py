@@ -176,7 +176,7 @@ def derived_sentences(result: FitValues) -> list[str]:
         with_unit(f"{name} {'= ' * (not quantity.limit)}{quantity}", quantity.unit)
         + (f" {quantity.formula}" if name in RATES else f" ({quantity.formula})")
         + f"; 95 % interval: {quantity.interval}" * bool(name in RATES and quantity.interval)
-        for name in shown_names(derived)
+        for name in shown_names(derived, fitted_quantities(result) | derived)
         for quantity in [derived[name]]
         if quantity.limit or isfinite(quantity.stderr if name in RATES else quantity.value)
         if name not in (*RATES, "Gamma") or quantity.optimum not in values

@@ -175,7 +175,8 @@ def _average_over_age(
 def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
     """Return the parameters and rates worth a panel: not fixed ones, nor copies, unless all are."""
     constant, columns = constant_quantities(entries), {name: column(entries, name) for name in last}
-    names = shown_names(entries[0].quantities, copies=False)
+    quantities = entries[0].quantities
+    names = shown_names(quantities, quantities, copies=False)
     names = [name for name in names if np.isfinite(column(entries, name)).any()] or names
     for name in [name for name in names if name not in constant] or names:
         values = column(entries, name)

@@ -16,6 +16,7 @@ from homodyne_dask.results.data.findings import Findings, finding
 from homodyne_dask.results.data.fit_result import covariance_table
 from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.result_classes import FitResult
+from homodyne_dask.results.views.fits_report import _difference
 from tests.results.made_results import LEFT_OUT_CHISQR, MISFIT, changed, result_of_model
 from tests.run_command import done, run
 
@@ -281,7 +282,55 @@ def test_results_of_different_data_are_compared_with_their_difference():
     assert all(name in str(series) for name in ("20 °C", "40 °C"))
 
 
-def test_results_of_the_same_data_are_not_taken_for_independent():
-    fits = [result_of_model("brownian", BROWNIAN), result_of_model("static", STATIC)]
+SAME = {
+    "the same": ({}, {}),
+    "bins in another order": ({"labels": [1, 2]}, {"labels": [2, 1]}),
+    "a bin in common": ({"labels": [1, 2]}, {"labels": [2, 3]}),
+    "windows that overlap": ({"frames": [0, 40]}, {"frames": [20, 60]}),
+}
+APART = {
+    "windows": ({"frames": [0, 40]}, {"frames": [40, 60]}),
+    "bins": ({"labels": [1, 2]}, {"labels": [3, 4]}),
+    "scans of a store": ({"labels": [1], "scans": [1]}, {"labels": [1], "scans": [2]}),
+}
+
+
+@pytest.mark.parametrize(("of_first", "of_second"), SAME.values(), ids=SAME)
+def test_results_that_share_data_are_not_taken_for_independent(of_first, of_second):
+    first, second = result_of_model("brownian", BROWNIAN), result_of_model("static", STATIC)
+    fits = [in_inputs(first, **of_first), in_inputs(second, **of_second)]
     with pytest.raises(HomodyneDaskError, match=r"compare models by hd\.compare"):
         hd.compare_results(fits)
+
+
+@pytest.mark.parametrize(("of_first", "of_second"), APART.values(), ids=APART)
+def test_results_of_other_bins_frames_or_scans_are_compared(of_first, of_second):
+    fit = result_of_model("brownian", BROWNIAN)
+    fits = {"a": in_inputs(fit, **of_first), "b": in_inputs(fit, **of_second)}
+    assert hd.compare_results(fits).agreement["D0"].p == pytest.approx(1)
+
+
+def test_results_of_other_conventions_are_not_compared():
+    fit = result_of_model("laminar_flow", FLOW)
+    other = in_inputs(in_config(fit, convention="homodyne"), store_sha256="of another scan")
+    with pytest.raises(HomodyneDaskError, match="conventions physical and homodyne"):
+        hd.compare_results({"a": fit, "b": other})
+
+
+def test_angles_differ_by_less_than_half_a_period():
+    fit = in_config(result_of_model("laminar_flow", FLOW), periods={"phi0": 180.0})
+    turned = fit.parameters.copy(deep=True)
+    turned["value"].loc[{"param": "phi0"}] = (
+        float(fit.parameters["value"].sel(param="phi0")) - 179.5
+    )
+    other = replace(in_inputs(fit, store_sha256="of another scan"), parameters=turned)
+    series = hd.compare_results({"a": fit, "b": other})
+    assert _difference(series, "phi0")[0].startswith("0.5")
+
+
+def test_rates_at_other_mean_ages_are_shown_and_not_compared():
+    fit = result_of_model("power_law", STATIC)
+    later = in_inputs(fit, store_sha256="of another scan", seconds=[100.0, 130.0])
+    rows = str(hd.compare_results({"a": fit, "b": later})).split("Agreement")[1]
+    assert "D0" in rows
+    assert "\nJ" not in rows

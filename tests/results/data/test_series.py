@@ -14,7 +14,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.fitting.series.rings_and_windows import subsets_of
 from homodyne_dask.models.rate_forms import rate_stderr
-from homodyne_dask.results.data.derived_quantities import Quantity
+from homodyne_dask.results.data.derived_quantities import Quantity, shown_names
 from homodyne_dask.results.data.findings import OF_MISFIT, Findings, finding
 from homodyne_dask.results.data.fit_result import covariance_table, parameter_table
 from homodyne_dask.results.data.fit_rows import (
@@ -579,3 +579,23 @@ def test_a_rate_of_parameters_without_errors_has_none(flowing):
     assert np.isnan(found["J"].stderr)
     assert np.isnan(found["J"].dof)
     assert found["gamma_dot"].stderr > 0
+
+
+PARAMETER, DERIVED = Quantity("1/s", 1.0), Quantity("1/s", 1.0, formula="follows")
+SHOWN = {
+    "a user's names": (["D", "Gamma", "rate", "mu"], [], ["D", "Gamma", "rate", "mu"]),
+    "stretched": (["rate", "stretching"], ["Gamma", "D", "tau"], ["rate", "stretching", "tau"]),
+    "with age": (["rate", "mu"], ["Gamma", "D", "tau"], ["mu", "Gamma", "tau"]),
+    "brownian": (["D0"], ["J", "Gamma", "D", "D_SE", "tau"], ["D0", "D_SE"]),
+    "ageing": (["D0", "alpha"], ["J", "Gamma_q0.01", "D"], ["D0", "alpha", "J"]),
+}
+
+
+@pytest.mark.parametrize(("parameters", "derived", "shown"), SHOWN.values(), ids=SHOWN)
+def test_a_report_has_each_parameter_and_one_name_for_what_follows(parameters, derived, shown):
+    quantities = dict.fromkeys(parameters, PARAMETER) | dict.fromkeys(derived, DERIVED)
+    assert shown_names(quantities, quantities) == shown
+    # a test of agreement is of the rate itself, where it has none of what follows from it
+    tested = [name for name in quantities if name not in ("Gamma", "tau")]
+    if "rate" in parameters and derived:
+        assert "rate" in shown_names(tested, quantities)

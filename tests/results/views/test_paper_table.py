@@ -20,6 +20,10 @@ from tests.results.made_results import flow_result
         ("below 1760", "below 1760"),
         ("3 ± 1 at bound", "3(1) at bound"),
         ("-", "-"),
+        ("-0.0004 ± 0.12", "0.00(12)"),
+        ("0.3 ± 10", "0(10)"),
+        ("4e-05 ± 0.0061", "0.0000(61)"),
+        ("(5e-07 ± 3.0)e-04", "0.0(30)e-04"),
     ],
 )
 def test_an_error_stands_in_the_last_digits_of_its_value(text, short):
@@ -47,11 +51,19 @@ def test_a_row_of_a_series_is_a_fit():
     assert "3: failed" in series.to_latex().splitlines()[0]
 
 
+def test_rows_at_one_place_are_told_apart_by_their_names():
+    rows = [fit_row(f"q = 0.00{n}", None, flow_result(), "", {"phi": 60.0}) for n in (1, 2)]
+    table = FitSeries("phi", tuple(rows)).to_markdown().splitlines()
+    assert [line.split(" | ")[0] for line in table[2:4]] == ["| q = 0.001", "| q = 0.002"]
+
+
 def test_names_and_words_of_files_cannot_break_a_table():
     table = PaperTable(
         "A\n\\input{x}", [("", ""), ("value", ""), ("unit", "")], [["a_b%|", "1(1)", "1/s"]]
     )
     assert as_latex(table).splitlines()[0] == r"% A \input{x}"
     assert r"$a_{\mathrm{b\%|}}$" in as_latex(table)
+    in_per_cent = table._replace(rows=[["a", "1(1)", "%"]])
+    assert r"$1(1)$ & \% \\" in as_latex(in_per_cent)
     row = as_markdown(table).splitlines()[2]
     assert row.count("|") - row.count(r"\|") == 4
