@@ -22,6 +22,7 @@ from ingest.clean import (
     CleanMatrix,
     NoDataError,
     distinct,
+    largest_contrast,
     long_steps,
     measure_contrast,
     measure_periods,
@@ -174,6 +175,7 @@ def _measured(source: Source) -> tuple[CleanMatrix, BinRecord, Float[np.ndarray,
         cleaned, scatter, spread = made
         record: BinRecord = {"scatter": scatter, "spread": spread, "left_out": ""}
         record["contrast"] = measure_contrast(cleaned.c2)
+        record["largest_contrast"] = largest_contrast(cleaned.c2)
         record["smoothness"], record["periods"] = None, []
         if source.g2 is None and source.measurement.cells is None and not is_uneven(source.time):
             record["smoothness"] = measure_smoothness(cleaned.c2)
@@ -189,9 +191,8 @@ def _without_data(
 ) -> tuple[CleanMatrix, BinRecord, Float[np.ndarray, " t"]]:
     nothing = np.full((source.n_frames, source.n_frames), np.nan, np.float32)
     cleaned = CleanMatrix(nothing, 1, np.empty(0, int), 0, 0, 0, [], 0.0)
-    record = dict.fromkeys(("scatter", "spread", "contrast", "smoothness", "periods", "signs")) | {
-        "left_out": left_out
-    }
+    measured = "scatter spread contrast largest_contrast smoothness periods signs"
+    record = dict.fromkeys(measured.split()) | {"left_out": left_out}
     return cleaned, record, np.ones(source.n_frames)
 
 

@@ -167,7 +167,9 @@ def measure_periods(c2: Float32[np.ndarray, "t t"]) -> list[Period]:
     near, periods = np.diagonal(c2, 1).astype(np.float64), list[Period]()
     if np.isnan(near).mean() > MOST_UNKNOWN:
         return periods
-    near = np.where(np.isnan(near), np.nanmedian(near), near)
+    place, measured = np.arange(len(near)), np.isfinite(near)
+    # along the trend: a constant at frames that are dead in turn would repeat
+    near = np.interp(place, place[measured], near[measured]) if measured.any() else near
     for period in range(2, min(MOST_PERIOD, len(near) // LEAST_CYCLES) + 1):
         cycles = len(near) // period
         whole = near[: cycles * period]
@@ -522,6 +524,21 @@ def measure_contrast(c2: Float32[np.ndarray, "t t"]) -> float | None:
     """Return the near-diagonal mean minus the long-lag mean, both without their outer tenths."""
     near, far = _trimmed_mean(np.diagonal(c2, 1)), _trimmed_mean(_corner(c2))
     return None if near is None or far is None else near - far
+
+
+def largest_contrast(c2: Float32[np.ndarray, "t t"]) -> float:
+    """Return the contrast that c2 may have, where decays are shorter than a frame or longer than the record.
+
+    Above 1 at the shortest lag, or continued to lag 0 as an exponential; at most 1.
+    """
+    near, next_, far = (
+        _trimmed_mean(values) for values in (np.diagonal(c2, 1), np.diagonal(c2, 2), _corner(c2))
+    )
+    if near is None or next_ is None or far is None:
+        return 1.0
+    first, second = near - far, next_ - far
+    continued = first**2 / second if 0 < second < first else 1.0
+    return float(np.clip(max(near - 1, first, continued), 0.0, 1.0))
 
 
 def _trimmed_mean(values: np.ndarray) -> float | None:

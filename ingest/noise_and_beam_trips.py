@@ -74,16 +74,19 @@ def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
     # the mean of two halves has less noise than the counts say
     if source.intensity is None or source.half == "mean":
         return _noise_of_scatter(source, records)
-    rows = np.ones_like(source.intensity)
+    rows, largest = np.ones_like(source.intensity), np.ones(len(records))
     for index, record in enumerate(records):
         if not record["left_out"]:
             counts, pixels = source.intensity[index], int(source.n_pixels[index])
             if not (counts > 0).any():
                 raise NoDataError(f"{source.name(index)} has no counts")
-            rows[index] = sigma_from_counts(counts, record["contrast"] or 0.0, pixels)
+            contrast = record["contrast"] or 0.0
+            rows[index] = sigma_from_counts(counts, contrast, pixels)
+            hidden = sigma_from_counts(counts, max(contrast, record["largest_contrast"]), pixels)
+            largest[index] = np.median(hidden) ** 2
     scatter = np.array([record["scatter"] or np.nan for record in records])
     ratio = np.median(rows, axis=1) ** 2 / scatter
-    wrong = ratio**2 * MOST_SCATTER < 1
+    wrong = (largest / scatter) ** 2 * MOST_SCATTER < 1
     rows[wrong] /= np.sqrt(ratio[wrong, None])
     source_of_most = "scatter" if 2 * wrong.sum() > np.isfinite(ratio).sum() else "counts"
     noise = _noise(rows, source_of_most)
@@ -108,7 +111,7 @@ def _missing(records: list[BinRecord]) -> Doubts:
         return {}
     power, beside, freedom, change = np.array([record["periods"] for record in bins]).mean(0).T
     periods = np.arange(2, len(power) + 2)
-    number = len(bins) * (periods - 1)
+    number = periods - 1  # as of one bin: beam and rates change in all alike
     p = fdtrc(number, number * freedom, power / np.maximum(beside, 1e-9)) * len(periods)
     best = int(p.argmin())
     contrast = max(np.mean([record["contrast"] or 0.0 for record in bins]), 1e-9)

@@ -72,7 +72,7 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "params": lambda scan: flow_result().params,
     "FitSeries": lambda scan: FitSeries("q", (fit_row("1", None, flow_result(), "", {"q": 1.0}),)),
     "Posterior": drawn,
-    "Comparison": lambda scan: Comparison((), "A0123_c2.zarr", 3, 1.0),
+    "Comparison": lambda scan: Comparison((), "A0123_c2.zarr", 3, 1.0, True),
     "fitted c2": lambda scan: flow_result_of(scan).model(),
     "CurveFit": lambda scan: curve(),
     "TransportModel": lambda scan: hd.LAMINAR_FLOW,

@@ -134,11 +134,13 @@ def whole_range(scan: Scan, alternative: Alternative, contrast: float) -> Altern
     if alternative.name not in ("frame", "frames") or scan.cells is not None:
         return alternative
     low, high = map(int, alternative.place)
-    frames = np.flatnonzero(scan.use & np.isfinite(scan.frame_means).all(0))[ENDS:-ENDS]
+    of_bins = scan.frame_means
+    frames = np.flatnonzero(scan.use & np.isfinite(of_bins).any(0))[ENDS:-ENDS]
     frames = frames[(frames >= low - FARTHEST) & (frames <= high + FARTHEST)]
-    if (n := len(frames)) < FEWEST:
+    of_bins = of_bins[np.isfinite(of_bins[:, frames]).all(1)]  # others would cut an event in two
+    if (n := len(frames)) < FEWEST or not len(of_bins):
         return alternative
-    means = scan.frame_means[:, frames].mean(0)
+    means = of_bins[:, frames].mean(0)
     next_, far = (
         np.median((means[k:] - means[:-k]) ** 2) / MEDIAN_OF_NORMAL**2 for k in (1, DRIFT)
     )

@@ -141,6 +141,7 @@ def misfit(end: AssessedFit) -> Iterator[Finding]:
         few = None if assessment.errors.robust is not None else MIN_CLUSTERS
         yield finding("points-correlated", few=few)
     elif request.scan.smoothed:
+        yield finding("not-checked")
         return  # of smoothed noise, χ² tells nothing of the model
     elif check is None and end.state.outcome is lm.Outcome.CONVERGED:
         yield finding("not-checked")
@@ -380,6 +381,9 @@ def _profile(end: AssessedFit) -> Iterator[Finding]:
     problem, assessment = end.request.problem, end.assessment
     misfit = assessment.check is not None and assessment.check.misfit
     if misfit or not assessment.decay or not has_profile(problem):
+        return
+    rates = np.char.startswith(end.names.astype(str), SHEAR)
+    if not np.isfinite(end.stderr[rates]).any():
         return
     if assessment.p_of_other_profile > LEVEL_OF_PROFILE:
         other, ratio = problem.model.with_other_profile, ratio_of_other(problem.model)

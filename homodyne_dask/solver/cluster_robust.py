@@ -68,7 +68,7 @@ def cr3(
     # bins without a decay say nothing of theta, and would enlarge K
     informative = int(blocks.any((1, 2)).sum())
     changes = adjusted @ inverse  # not the sum of squares: that leaves rounding of small variances
-    covariance = (1 - 1 / informative) * changes.T @ changes
+    covariance = (1 - 1 / max(informative, 1)) * changes.T @ changes
     freedom = _satterthwaite(inverse, roots, chosen[:, :, None], place is not None)
     if prior is not None:
         by_priors = inverse @ prior @ inverse

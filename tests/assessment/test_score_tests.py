@@ -125,6 +125,9 @@ def test_all_frames_that_differ_are_named_wherever_they_were_found(place, tmp_pa
     named = whole_range(scan, near, contrast=0.3)
     assert named.place == place
     assert named.size == pytest.approx(0.01 * 1.1 / 0.3, rel=0.3)
+    # a bin that lacks some of these frames does not cut them in two
+    photons.c2[1, place[0] : place[0] + 2] = photons.c2[1, :, place[0] : place[0] + 2] = np.nan
+    assert whole_range(store(photons, tmp_path, "some"), near, contrast=0.3).place == place
     jump = near._replace(name="jump")
     assert whole_range(scan, jump, contrast=0.3) is jump
 

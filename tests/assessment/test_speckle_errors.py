@@ -125,7 +125,7 @@ def test_residuals_that_repeat_each_other_are_as_normal_as_one_of_each():
     def objection(whitened, sharing):
         fit = SimpleNamespace(pixels=[9.0], likeliest=0, freedom=100.0, whitened=whitened)
         return SpeckleErrors.objection.func(
-            SimpleNamespace(fits=[fit], p_value=1.0, sharing=sharing)
+            SimpleNamespace(fits=[fit], p_value=1.0, sharing=sharing, smoothed=False)
         )
 
     values = 1.35 * np.random.default_rng(0).standard_normal(500)

@@ -113,6 +113,18 @@ def test_where_counts_are_far_too_many_sigma_is_the_scatter_and_the_model_is_not
     assert 0.8 < result.redchi < 1.3
 
 
+@pytest.mark.parametrize("rate", [100.0, 1e-4])
+def test_right_counts_are_not_doubted_where_c2_does_not_show_its_contrast(tmp_path, rate):
+    # decays within a frame, or none within the record
+    rng = np.random.default_rng(2)
+    speckle = photons.intensities(
+        rng, rate / photons.Q**2 * 0.1 * np.arange(N), np.zeros(N), PIXELS
+    )
+    c2 = correlated(rng.poisson(10.0 * speckle).astype(float))
+    options = {"q": photons.Q, "phi": 0, "dt": 0.1, "pixels": PIXELS, "counts": 10.0}
+    assert hd.ingest(c2, tmp_path / "A.zarr", **options).sigma_source == "counts"
+
+
 def test_frames_of_which_many_pairs_are_outliers_have_means(tmp_path):
     c2, light = correlated(counted(2.0, 1)), np.where(np.arange(N) == 60, 1.5, 1.0)
     c2 *= np.outer(light, light)
@@ -136,6 +148,25 @@ def test_frames_that_are_taken_in_bursts_are_noticed(tmp_path):
         else:
             assert result.findings[0].numbers["period"] == 4
             assert "every 4 frames" in result.verdict
+
+
+def of_noise(rng, bins, factor):
+    """c2 of even frames with white noise; factor: of all bins alike, of each frame."""
+    lag = np.abs(np.arange(300) - np.arange(300)[:, None])
+    noise = np.triu(rng.normal(0, 0.02, (bins, 300, 300)))
+    c2 = 1 + 0.3 * np.exp(-2 * lag / 20) + noise + np.swapaxes(np.triu(noise, 1), 1, 2)
+    return c2 * np.outer(factor, factor)
+
+
+def test_noise_of_the_beam_and_dead_frames_are_not_taken_for_bursts(tmp_path):
+    rng = np.random.default_rng(1)
+    options = {"q": np.full(20, 0.01), "phi": np.arange(20.0), "dt": 0.1}
+    shaken = of_noise(rng, 20, 1 + 0.02 * rng.normal(size=300))
+    dead = of_noise(rng, 20, 1 + 0.2 * np.arange(300) / 300)
+    dead[:, ::11] = dead[:, :, ::11] = np.nan
+    for name, c2 in (("shaken", shaken), ("dead", dead)):
+        store = hd.ingest(c2, tmp_path / f"{name}.zarr", **options).store
+        assert "frames-missing" not in hd.open_dataset(store).attributes.doubts, name
 
 
 def smoothed(c2: np.ndarray, side: int) -> np.ndarray:
