@@ -248,6 +248,7 @@ def test_a_package_whose_entry_points_cannot_be_read_is_named(tmp_path, content)
     assert refused.stderr.count("Error: ") == 1
 
 
+@pytest.mark.long
 def test_the_package_of_the_guide_reads_and_fits_its_files(tmp_path):
     page = Path(__file__).parents[1] / "docs/extending.md"
     (code,) = [block for block in blocks("text", page) if "my_beamline.py" in block]

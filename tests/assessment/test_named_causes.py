@@ -25,7 +25,10 @@ def fitted(setup, folder, seed=0) -> tuple[hd.Scan, hd.FitResult]:
 
 @pytest.mark.parametrize(
     ("motion", "model", "other", "ratio"),
-    [(PARABOLIC, "couette", "poiseuille", AT_WALL), (LINEAR, "poiseuille", "couette", 1 / AT_WALL)],
+    [
+        pytest.param(PARABOLIC, "couette", "poiseuille", AT_WALL, marks=pytest.mark.long),
+        (LINEAR, "poiseuille", "couette", 1 / AT_WALL),
+    ],
 )
 def test_the_other_profile_is_named_and_the_model_that_has_it(
     motion, model, other, ratio, tmp_path

@@ -168,6 +168,7 @@ def test_motions_that_no_default_model_has_are_tried(tmp_path, chosen):
     assert (found.chosen, found.adequate) == (chosen, True), found
 
 
+@pytest.mark.long
 def test_a_shape_that_the_check_does_not_find_is_chosen(tmp_path):
     made = Photons(
         (3e3, 0, 0), 60, q=(0.01,) * 3, phi=(0.0, 60.0, 120.0), pixels=1000, stretching=0.85
