@@ -1,7 +1,7 @@
 """The command homodyne-dask with its subcommands, each loaded when it is called.
 
 Exit status: 0 done (`fit`: converged), 1 a bug (`doctor`: something has to be done), 2 bad input,
-3 `fit` ended without converging, 130 interrupted.
+3 `fit` ended without converging, 4 `fit --strict` found a misfit, 130 interrupted.
 """
 
 import os

@@ -19,7 +19,8 @@ def fit(sources: tuple[str, ...], **options: Any) -> None:
     With several stores, or with --over, a fit that fails does not stop the others;
     scans.csv and scans.html, or series.csv and series.html, list all fits.
 
-    Exit status: 0 converged, 2 bad input, 3 ended without converging, 130 interrupted.
+    Exit status: 0 converged, 2 bad input, 3 ended without converging, 4 with --strict where the model does
+    not describe the data, 130 interrupted.
     """
     run_options = shared.RunOptions(
         **shared.given_of({name: options.pop(name) for name in shared.RunOptions.model_fields})
