@@ -33,6 +33,8 @@ CORRELATED = 1.45
 """Σ ρ² of the differences of uncorrelated means."""
 MEDIAN_OF_NORMAL, FAR = 0.6745, 3.0
 """Median of the size of normal deviations over their standard deviation; how many of these are no noise."""
+FARTHEST_OF_NOISE = 4.0
+"""Standard deviations, by their median, beyond which a frame does not make the noise of others larger."""
 FEW = 0.05
 """Share of the frames that single events may be."""
 
@@ -56,7 +58,10 @@ def odd_frame(scan: Scan) -> OddFrame | None:
         return None
     weight = 1 / np.maximum(((of_bins / size)[:, some] ** 2).mean(1), np.finfo(float).tiny)
     excess = (weight / weight.sum()) @ of_bins
-    square = _around(np.where(some, excess / size, 0.0) ** 2)
+    z = np.where(some, excess / size, 0.0)
+    # other frames that differ as much say nothing of the noise beside one
+    far = FARTHEST_OF_NOISE * np.median(np.abs(z[some])) / MEDIAN_OF_NORMAL
+    square = _around(np.minimum(np.abs(z), far) ** 2)
     number = _around(some.astype(float))
     tested = some & (number >= FEWEST) & (square > 0)
     if not tested.any():
@@ -82,11 +87,16 @@ def beam_noise(scan: Scan, clusters: BinNumbers) -> float | None:
     alone = np.unique(clusters, return_index=True)[1]
     alone = alone[np.isfinite(z[alone]).any(1)]
     numbers, z = scan.scan_number[alone], z[alone]
-    z = z[:, np.isfinite(z).all(0)]
+    if not np.isfinite(z).all(0).any():
+        return None
+    scale = np.nanmedian(np.abs(z), axis=1) / MEDIAN_OF_NORMAL
+    z /= np.maximum(scale, np.finfo(float).tiny)[:, None]
+    # frames beside one that differs by far are compared with it
+    is_far = np.median(np.abs(np.nan_to_num(z)), axis=0) >= FAR
+    beside = np.convolve(is_far, np.ones(2 * NEIGHBOURS + 1), "same") > 0
+    z = z[:, np.isfinite(z).all(0) & ~beside]
     if not z.size:
         return None
-    scale = np.median(np.abs(z), axis=1) / MEDIAN_OF_NORMAL
-    z /= np.maximum(scale, np.finfo(float).tiny)[:, None]
     z = np.where(np.abs(z) < FAR, z, 0.0)
     agreement, variance, largest = [], 0.0, 0.0
     for number in np.unique(numbers):  # another scan sees another beam

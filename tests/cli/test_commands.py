@@ -34,7 +34,7 @@ def test_a_fit_writes_a_folder_with_the_whole_result(here):
     assert summary["outcome"] == "CONVERGED"
     assert summary["nbins"] == 3
     rows = {row["name"]: row for row in csv_rows(folder, "parameters.csv")}
-    assert list(rows) == ["D0", "alpha", "D_offset", "J", "Gamma", "D"]
+    assert list(rows) == ["D0", "alpha", "D_offset", "J", "Gamma", "D", "tau"]
     assert float(rows["D0"]["value"]) == summary["parameters"]["D0"]["value"]
     assert rows["D0"]["truth"] == "20000.0"
     assert float(rows["D0"]["stderr"]) == summary["parameters"]["D0"]["stderr"]
