@@ -175,7 +175,8 @@ def _measured(source: Source) -> tuple[CleanMatrix, BinRecord, Float[np.ndarray,
         cleaned, scatter, spread = made
         record: BinRecord = {"scatter": scatter, "spread": spread, "left_out": ""}
         record["contrast"] = measure_contrast(cleaned.c2)
-        record["largest_contrast"] = largest_contrast(cleaned.c2)
+        counted = source.intensity is not None  # what counts say of σ depends on it
+        record["largest_contrast"] = largest_contrast(cleaned.c2) if counted else None
         record["smoothness"], record["periods"] = None, []
         if source.g2 is None and source.measurement.cells is None and not is_uneven(source.time):
             record["smoothness"] = measure_smoothness(cleaned.c2)
