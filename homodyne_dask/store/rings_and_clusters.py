@@ -39,8 +39,8 @@ def friedel_clusters(
     rings = ring_numbers(q)
     if scans is not None:
         rings += (rings.max(initial=0) + 1) * scans
-    for ring in np.unique(rings):
-        members = np.flatnonzero((rings == ring) & np.isfinite(phi))
+    for ring in _members(rings):
+        members = ring[np.isfinite(phi[ring])]
         if len(members) < 2:
             continue
         gaps = np.diff(np.sort(np.mod(phi[members], 360)))
@@ -55,8 +55,13 @@ def friedel_clusters(
 def rings_of(q: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " ring"]:
     """Return the q [1/Å] of every ring of known q in ascending order: the median over its bins."""
     q = q[np.isfinite(q)]
-    numbers = ring_numbers(q)
-    return np.array([np.median(q[numbers == ring]) for ring in range(len(np.unique(numbers)))])
+    return np.array([np.median(q[ring]) for ring in _members(ring_numbers(q))])
+
+
+def _members(numbers: Int[np.ndarray, " bin"]) -> list[Int[np.ndarray, " member"]]:
+    """Return the places of each number, in ascending order of the numbers."""
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(order) else []
 
 
 def nearest_ring(q: Float[np.ndarray, " bin"], target: float) -> Int[np.ndarray, " member"]:

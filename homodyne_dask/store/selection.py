@@ -72,10 +72,10 @@ class BinsAndFrames:
     sigma_row = _of_selected("sigma_row")
     """(bin, t): sigma(t1, t2) = sigma_row(t1)·sigma_row(t2)."""
 
-    @property
-    def scan_number(self) -> Int[np.ndarray, " bin"]:
-        """Number (from 1) of the scan of each selected bin in a store of repeats; otherwise 1."""
-        return np.array(self.bins) // self._bins_per_scan + 1
+    scan_number = cached_property(
+        lambda scan: read_only(np.array(scan.bins) // scan._bins_per_scan + 1)
+    )
+    """Number (from 1) of the scan of each selected bin in a store of repeats; otherwise 1."""
 
     @property
     def has_repeats(self) -> bool:

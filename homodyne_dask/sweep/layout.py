@@ -101,12 +101,16 @@ class Layout:
         """Decoded bytes of all blocks, without padded bins."""
         return sum(map(len, self.groups)) * len(self.tiles) * self.block_bytes // self.padded_bins
 
+    @property
+    def frames(self) -> int:
+        """Frames of the record, up to the end of the last chunk."""
+        return self.side * (1 + max(tile[1] for tile in self.tiles))
+
     def working_bytes(self, parameters: int, threads: int = 1) -> int:
         """Return the memory of tasks beside resident data: blocks, copies, Grams, what is fetched ahead."""
         columns, bins = parameters + 3, self.padded_bins
-        frames = self.side * (1 + max(tile[1] for tile in self.tiles))
         numbers = (_GRAMS + _longest_run(self)) * bins * columns**2
-        numbers += _FIELDS * bins * self.side + _TABLES * columns * frames
+        numbers += _FIELDS * bins * self.side + _TABLES * columns * self.frames
         numbers += _CELL_ARRAYS * self.cells * columns
         if sum(map(len, self.groups)) < _FEW_BINS:
             numbers += _LEAVES * bins * _FRAME_BLOCKS**2 * 3 * columns

@@ -53,8 +53,10 @@ BYTES_OF_TASK, BYTES_OF_WORKER = 30_000, 100_000
 """What scheduler and driver hold of a task, without its Gram, and of a worker, as measured."""
 _PROCESS_BYTES = 700_000_000
 """An idle worker with its libraries and compiled kernels."""
-_BYTES_OF_BIN = 1_000_000
-"""What is known of the noise of a bin after the last pass, where the result is made; as measured."""
+_BYTES_OF_BIN, _SECONDS_OF_BIN, _MANY_FRAMES = 1_000_000, 0.045, 700
+"""What errors and checks of a bin take after the last pass, where the result is made: memory, and on one
+core with many frames. With _MANY_FRAMES it is half of these seconds; as measured with 100 to 5,000 bins. Bins
+that share their noise take less, and workers compute the noise of others."""
 _CUDA_BYTES = 330_000_000
 _OF_CELLS = (
     "c2 is the mean over cells of age and lag, and fits to such means run on processors only"
@@ -208,8 +210,14 @@ class Plan(Printed):
             return DriverCost(0.0, DRIVER_BYTES)
         bytes_of_gram = 8 * self.layout.padded_bins * (self.parameters + 3) ** 2
         records = BYTES_OF_TASK * tasks + BYTES_OF_WORKER * workers.processes
-        grams = bytes_of_gram * min(workers.threads, tasks)
+        grams = bytes_of_gram * min(workers.threads, tasks) + _BYTES_OF_BIN * self.bins
         return DriverCost(SCHEDULER_SECONDS * tasks, DRIVER_BYTES + grams + records)
+
+    @property
+    def seconds_after_passes(self) -> float:
+        """Seconds of errors and checks, at most, in the process that makes the result."""
+        frames = self.layout.frames
+        return _SECONDS_OF_BIN * self.bins * frames / (frames + _MANY_FRAMES)
 
     @property
     def gpus(self) -> int:
@@ -243,6 +251,10 @@ class Plan(Printed):
                 "time per pass",
                 f"about {self.seconds_per_pass:.2g} s at {of_each}, less where f has decayed, more where "
                 f"disks are slow",
+            ),
+            (
+                "after the passes",
+                f"at most about {float(f'{self.seconds_after_passes:.2g}'):g} s for errors and checks",
             ),
             ("longest task", f"{self.longest_task:.2g} s on a slow node, for the walltime of jobs"),
             ("bytes per pass", f"{size(self.layout.bytes_per_pass)}, read {reads}"),
