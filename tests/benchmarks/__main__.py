@@ -53,6 +53,16 @@ ROWS = {
         "fits.many_bins(folder, 5000, 1, 15)",
         "ingest CPU s <= 12, fit CPU s <= 8, pass CPU s <= 0.3",
     ),
+    "1,000 rings of 60 frames": (
+        "fits.many_bins(folder, 1000, 1, 60)",
+        "fit CPU s <= 7; the aim is 4",
+    ),
+    "first fit": ("waits.first_fit(folder)", "first / second <= 4"),
+    "command": ("waits.command(folder)", "command / without figures <= 2"),
+    "weighted fit": ("waits.weighted(folder)", "speckle / pairs, wall <= 3"),
+    "series": ("waits.series(folder)", "command / fits <= 1.5"),
+    "splines": ("waits.splines(folder)", "splines / formulas <= 12"),
+    "posterior, auto, compare": ("waits.further(folder)", "a table"),
     "ingest": ("fits.ingested(folder, 2950)", "MB/s of matrix data >= 150"),
 }
 """What is called, and what is required of the numbers."""
