@@ -13,7 +13,8 @@ frame twice.
 P and μ follow from residuals averaged over cells of age and lag, by restricted maximum likelihood.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -367,11 +368,18 @@ def likely_noise(
     ]
 
 
-def whitened(residuals: Float[np.ndarray, " k"], noise: NoiseCovariance, fit: NoiseFit) -> NoiseFit:
-    """Return the fit of a bin with its whitened residuals."""
-    values, vectors = np.linalg.eigh(noise.at(float(fit.mean_counts[fit.likeliest])))
-    white = (vectors.T @ residuals / np.sqrt(values))[::-1]
-    return fit._replace(whitened=white * np.sqrt(len(white) / (white @ white)))
+def whitened(
+    residuals: Float[np.ndarray, "k bin"], noise: NoiseCovariance, fits: Sequence[NoiseFit]
+) -> list[NoiseFit]:
+    """Return the fits of bins with their whitened residuals."""
+    at_counts = cache(lambda mean_counts: np.linalg.eigh(noise.at(mean_counts)))
+    with_residuals = []
+    for residual, fit in zip(residuals.T, fits, strict=True):
+        values, vectors = at_counts(float(fit.mean_counts[fit.likeliest]))
+        white = (vectors.T @ residual / np.sqrt(values))[::-1]
+        of_unit_mean = white * np.sqrt(len(white) / (white @ white))
+        with_residuals.append(fit._replace(whitened=of_unit_mean))
+    return with_residuals
 
 
 def _root(covariance: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:

@@ -623,10 +623,8 @@ def _fits(
         for n, fit in zip(bins, likely_noise(residuals[:, bins], noise, mean), strict=True):
             ruled_out = fit.log_likelihood < free[n].log_likelihood - MOST_BELOW
             fits[n] = (free[n] if ruled_out else fit, fit)
-    return [
-        (whitened(residual, noise, fit), expected)
-        for residual, (fit, expected) in zip(residuals.T, fits, strict=True)
-    ]
+    chosen, expected = zip(*fits, strict=True)
+    return list(zip(whitened(residuals, noise, chosen), expected, strict=True))
 
 
 def _least_pixels(

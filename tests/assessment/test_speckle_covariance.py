@@ -81,8 +81,7 @@ def test_the_closed_form_is_the_covariance_of_simulated_pixels(photons):
 
 def fit_noise(residual, columns, noise, mean_counts=MEAN_COUNTS):
     residuals, noise = left_by_fit(residual.reshape(len(columns), -1), columns, noise)
-    both = zip(residuals.T, likely_noise(residuals, noise, mean_counts), strict=True)
-    fits = [whitened(of_bin, noise, fit) for of_bin, fit in both]
+    fits = whitened(residuals, noise, likely_noise(residuals, noise, mean_counts))
     return fits[0] if residual.ndim == 1 else fits
 
 
