@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import google_crc32c
 import numpy as np
 import pytest
+import sys
 
 from homodyne_dask.store import files
 from homodyne_dask.store.chunks import CHECKSUM_BYTES, decode_chunk, encode_chunk
@@ -97,6 +98,7 @@ def test_a_header_that_blosc_would_believe_is_refused_before(word):
     assert (into == 7).all()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.EACCES, errno.EIO])
 def test_a_folder_that_cannot_be_synced_is_passed_over_and_a_file_is_not(
     tmp_path, monkeypatch, number
