@@ -3,6 +3,7 @@
 import errno
 import os
 import struct
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,6 @@ from types import SimpleNamespace
 import google_crc32c
 import numpy as np
 import pytest
-import sys
 
 from homodyne_dask.store import files
 from homodyne_dask.store.chunks import CHECKSUM_BYTES, decode_chunk, encode_chunk
