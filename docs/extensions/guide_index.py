@@ -8,7 +8,7 @@ from homodyne_dask.apps.guide import user_guide as guide
 
 
 def _add_contents(_app: Sphinx, docname: str, source: list[str]) -> None:
-    if docname == guide.INDEX:
+    if docname == "README":
         source[0] += "\n".join(["", "```{toctree}", ":hidden:", "", *guide.PAGES, "```", ""])
 
 

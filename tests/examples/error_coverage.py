@@ -1,4 +1,4 @@
-"""Measure how often intervals hold the truth, by the number of bins: the table of docs/errors.md.
+"""Measure how often intervals hold the truth, by the number of bins: a table of the page of evidence.
 
 python -m tests.examples.error_coverage RECORD.csv FIRST STOP
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import struct
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,6 +98,7 @@ def test_a_header_that_blosc_would_believe_is_refused_before(word):
     assert (into == 7).all()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.EACCES, errno.EIO])
 def test_a_folder_that_cannot_be_synced_is_passed_over_and_a_file_is_not(
     tmp_path, monkeypatch, number

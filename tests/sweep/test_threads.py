@@ -134,6 +134,7 @@ print(plan.workers.threads, int(peak) * 1024, plan.memory_per_worker)
 """
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.long
 def test_a_fit_stays_within_the_memory_of_its_plan(tmp_path):
     store(measured(FLOW, 1600, angles(12), dt=0.1), tmp_path, "scan_c2")

@@ -100,6 +100,19 @@ def test_words_are_found_in_every_page_whatever_their_capitals():
     assert "posterior" not in pages
 
 
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("LaTeX table", "results"), ("publication figure", "results"), ("bad frames of one repeat", "data"),
+        ("gel", "models"), ("bands", "rates"), ("memory", "fits"), ("memory", "performance"),
+        ("cluster", "clusters"), ("units", "conventions"), ("JupyterHub", "view"), ("macOS", "installation"),
+        ("shared machine", "security"), ("smoothed", "errors"), ("exit status", "results"),
+    ],
+)  # fmt: skip
+def test_what_people_look_for_is_found_on_the_page_about_it(words, page):
+    assert re.search(rf"^{page}$", hd.guide.search(words), re.MULTILINE)
+
+
 @pytest.mark.parametrize("words", ["zebra", "", " ", "zebra frames"])
 def test_words_that_no_page_has_are_refused(words):
     result = run("explain", "--search", words)

@@ -60,6 +60,7 @@ def allocated(process: psutil.Process) -> int:
     )
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_memory_of_a_watcher_is_flat_over_many_scans(tmp_path):
     base, used = simulated(tmp_path / "base.hdf", n=30, bins=2), []
     (tmp_path / "in").mkdir()

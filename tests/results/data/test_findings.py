@@ -54,15 +54,13 @@ HEAD = """# Findings
 
 What a fit found out about itself: each code, what it means, and what to do.
 
-`result.findings` lists what is to be known before the numbers are used, as data: a `code` from this page,
-what it is `about` (parameters, labels of bins), `numbers` by name, the option or command to type as `advice`,
-and a `severity`. `str(finding)` is its sentence, as in the report. `result.findings.of("at-bound")` are those
-with a code, `result.findings.at_least("warning")` those of a severity or a higher one, and
-`result.findings.to_dataframe()` is a table. `summary.json` has the same list, and files of other formats have
-it as JSON. Codes do not change with the words of a sentence: test for codes.
+`result.findings` is this list as data: `code`, what it is `about` (parameters, bins), `numbers`, the option
+or command to type as `advice`, and `severity`; `str(finding)` is its sentence.
+`result.findings.of("at-bound")` and `result.findings.at_least("warning")` select; `to_dataframe()` is a
+table. summary.json has the same list. Test for codes, not for words.
 """
 ABOUT = {
-    Severity.ERROR: "part of the outcome: the values are not to be used as they are",
+    Severity.ERROR: "the values are not to be used as they are",
     Severity.WARNING: "a value or an error is unknown, or doubtful",
     Severity.NOTE: "limits of what the values say",
     Severity.INFO: "to know",
