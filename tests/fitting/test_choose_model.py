@@ -9,7 +9,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cli import main
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.choose_model import _further_models
+from homodyne_dask.fitting.choose_model import FORMULAS, FREE_RATES, _allowed
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.influence import left_out_clusters
@@ -143,18 +143,27 @@ OTHERS = {
 """f of a sample that moves against a static one, and of a rate that rises after half the record."""
 
 
-def test_where_no_default_model_is_adequate_those_are_tried_that_bins_can_tell_apart(tmp_path):
-    def tried(made, **options):
-        return [one.name for one in _further_models(store(made, tmp_path), options)]
+def test_where_no_default_model_is_adequate_those_are_tried_that_the_data_allow(tmp_path):
+    def allowed(made, **options):
+        reasons = _allowed(store(made, tmp_path), options, FORMULAS | FREE_RATES)
+        return [model.name for model, why in reasons.items() if not why]
 
     one_ring = measured([1e4, 0.0, 0.0], 12, angles(4))
     rings = measured([1e4, 0.0, 0.0], 12, np.zeros(3), q=np.array(Q))
-    sums = "stretched + stretched", "brownian + brownian"
-    fringes = ["beating", "two_component"]
-    assert tried(one_ring) == [sums[0], "vibration", *fringes, "static_free"]
-    assert tried(one_ring, gap="200 um")[-1] == "laminar_flow_free"
-    assert tried(rings) == [sums[1], "vibration", "static_free"]
-    assert tried(rings, rates="spline") == []
+    of_ring = ["stretched_ageing", "cumulant", "stretched + stretched", "vibration"]
+    fringes, free = ["beating", "two_component"], ["static_free", "stretched_free"]
+    assert allowed(one_ring) == [*of_ring, *fringes, *free]
+    flows = ["poiseuille", "poiseuille_flow"]
+    assert allowed(one_ring, gap="200 um") == [
+        *of_ring,
+        *flows,
+        *fringes,
+        *free,
+        "laminar_flow_free",
+    ]
+    powers = ["ballistic", "cumulant_q", "brownian + brownian"]
+    assert allowed(rings) == [*powers, "vibration", "static_free"]
+    assert allowed(rings, rates="spline") == []
 
 
 @pytest.mark.slow
@@ -166,6 +175,26 @@ def test_motions_that_no_default_model_has_are_tried(tmp_path, chosen):
     f = OTHERS[chosen](lag, late, np.deg2rad(made.phi)[:, None, None])
     found = hd.compare_models(store(of_decay(made, f, 0.02, seed=3), tmp_path))
     assert (found.chosen, found.adequate) == (chosen, True), found
+
+
+def test_rates_that_age_by_a_power_and_a_stretched_decay_are_found_and_what_was_left_out_is_said(
+    tmp_path,
+):
+    made, t = measured([1e4, 0.0, 0.0], 80, [0.0], q=0.005, dt=1.0, sigma=0.02), np.arange(80.0)
+    age, lag = 0.5 * (t[:, None] + t), np.abs(t[:, None] - t)
+    x = 0.2 * np.maximum(age, 0.25) ** -0.4 * lag
+    found = hd.compare_models(
+        store(of_decay(made, np.exp(-2 * x**0.6)[None], 0.005, seed=3), tmp_path)
+    )
+    assert (found.chosen, found.adequate) == ("stretched_ageing", True), found
+    ageing = found.results["stretched_ageing"].params
+    for name, truth in {"mu": -0.4, "stretching": 0.6}.items():
+        assert abs(ageing[name].value - truth) < 4 * ageing[name].stderr
+    assert found.not_tried.keys() >= {"ballistic", "laminar_flow", "stretched_free"}
+    assert found.not_tried.keys().isdisjoint(found.results)
+    assert "not tried: ballistic" in " ".join(str(found).split())
+    assert "needs the gap" in found.not_tried["poiseuille"]
+    assert not hd.compare(found.results).not_tried
 
 
 @pytest.mark.long
