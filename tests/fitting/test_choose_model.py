@@ -177,6 +177,7 @@ def test_motions_that_no_default_model_has_are_tried(tmp_path, chosen):
     assert (found.chosen, found.adequate) == (chosen, True), found
 
 
+@pytest.mark.long
 def test_rates_that_age_by_a_power_and_a_stretched_decay_are_found_and_what_was_left_out_is_said(
     tmp_path,
 ):
@@ -195,6 +196,40 @@ def test_rates_that_age_by_a_power_and_a_stretched_decay_are_found_and_what_was_
     assert "not tried: ballistic" in " ".join(str(found).split())
     assert "needs the gap" in found.not_tried["poiseuille"]
     assert not hd.compare(found.results).not_tried
+
+
+def test_the_sum_of_two_decays_is_found_in_a_table_of_one_curve(tmp_path):
+    delay = np.geomspace(1e-4, 30, 60)
+    g1 = 0.5 * np.exp(-0.05 * delay) + 0.5 * np.exp(-30 * delay)
+    noise = 1e-3 * np.random.default_rng(0).standard_normal(60)
+    table = np.column_stack([delay, 1 + 0.3 * g1**2 + noise, np.full(60, 1e-3)])
+    names = "delay(s),g2(q=0.01),err(q=0.01)"
+    np.savetxt(tmp_path / "g2.csv", table, delimiter=",", header=names, comments="")
+    found = hd.compare_models(hd.read_g2(tmp_path / "g2.csv"))
+    assert found.chosen == "stretched + stretched"
+    assert found.not_tried["stretched_ageing"] == "a table has no ages"
+
+
+@pytest.mark.slow
+def test_the_other_profile_of_a_flow_is_tried(tmp_path):
+    phi = np.linspace(0, 160, 9)
+    time, strain = 0.1 * np.arange(60), 1.2e-3
+    lag = np.abs(time[:, None] - time)
+    f = []
+    for angle in np.deg2rad(phi):
+        # the mean over the gap of the phase of a parabolic profile with this shear rate at the wall
+        path = 2e6 / 4 * (1 - np.linspace(-1, 1, 4001) ** 2)
+        turn = 0.01 * np.cos(np.deg2rad(5.0) - angle) * strain * path
+        phase = np.exp(1j * np.multiply.outer(time, turn)).mean(1)
+        f.append(
+            np.exp(-(0.01**2) * 3e3 * lag)
+            * np.abs(phase[np.abs(lag / 0.1).round().astype(int)]) ** 2
+        )
+    made = measured([3e3, 0.0, 0.0], 60, phi, q=0.01, dt=0.1, sigma=0.02)
+    found = hd.compare_models(
+        store(of_decay(made, np.array(f), 0.02, seed=3), tmp_path), gap="200 um"
+    )
+    assert found.chosen == "poiseuille", found
 
 
 @pytest.mark.long
