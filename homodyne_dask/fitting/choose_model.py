@@ -55,6 +55,10 @@ REASONS = {
 }
 """What data must have for a model, or must not, and what is said of a model that is left out for it."""
 ADEQUATE = "a model that is fitted before them describes the data"
+NOT_FROZEN = {
+    False: "no free offset is above 1",
+    True: "with an offset of 1, no model describes the data, with a frozen part or without",
+}
 RATES_FIT = "in the closest model, rates change with age as c2 does"
 FORMULAS: dict[Model, str] = {
     STRETCHED_AGEING: "ages ring",
@@ -94,7 +98,7 @@ def compare_models(
         offsets are above 1 (finding `offset-far-from-1`), also all with a frozen part and a prior of the
         offset: 1 ± 0.5 % of the contrast. If none but stretched describes the data, all built-in models
         with a formula that the data allow, and where it is the rates that differ, models of rates without
-        a formula. `not_tried` of the comparison says which were left out, and why.
+        a formula. `not_compared` of the comparison says which were left out, and why.
     client, callbacks: as in `fit`.
     {options}
 
@@ -119,7 +123,7 @@ def compare_models(
         return compare_fits(results)
     results, left_out = _with_further_models(scan, compared, results, options)
     untried = {name: why for name, why in left_out.items() if name not in results}
-    return replace(compare_fits(results), not_tried=untried)
+    return replace(compare_fits(results), not_compared=untried)
 
 
 def _fits(scan: Scan, models: Iterable[Model], options: dict[str, Any]) -> dict[str, FitResult]:
@@ -141,10 +145,10 @@ def _with_further_models(
     if not _flows(scan, options):
         refused[LAMINAR_FLOW.name] = REASONS["flow"]
     later = dict.fromkeys((model.name for model in (*FORMULAS, *FREE_RATES)), ADEQUATE) | refused
-    if (prior := _prior_of_plateau(results, options)) and (
-        gel := _with_frozen_part(scan, usual, options | prior)
-    ):
+    prior = _prior_of_plateau(results, options)
+    if prior and (gel := _with_frozen_part(scan, usual, options | prior)):
         return gel, later
+    later[FROZEN.name] = NOT_FROZEN[bool(prior)]
     if _describe(fitted for name, fitted in results.items() if name != name_of_stretched):
         return results, later
     results |= _fits(scan, (model for model, why in formulas.items() if not why), options)

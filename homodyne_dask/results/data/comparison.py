@@ -87,7 +87,7 @@ class ComparisonValues(HandedOut):
     """Whether bins left out decide, or CLIC, where they are too few."""
     results: Mapping[str, FitValues] = field(default_factory=dict, compare=False)
     """None in a comparison that was read from a file."""
-    not_tried: Mapping[str, str] = field(default_factory=dict, compare=False)
+    not_compared: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Built-in models that a choice among all left out, by name, and why."""
 
     @property
@@ -122,13 +122,13 @@ class ComparisonValues(HandedOut):
         return "; ".join([*clauses, *self._reservations(best)])
 
     @property
-    def sentence_of_not_tried(self) -> str:
+    def sentence_of_not_compared(self) -> str:
         """Which built-in models were left out of the choice, and why; '' of a comparison of given models."""
         names = dict[str, list[str]]()
-        for name, reason in self.not_tried.items():
+        for name, reason in self.not_compared.items():
             names.setdefault(reason, []).append(name)
         reasons = [f"{joined_with_and(models)} ({reason})" for reason, models in names.items()]
-        return f"not tried: {'; '.join(reasons)}" if reasons else ""
+        return f"not compared: {'; '.join(reasons)}" if reasons else ""
 
     def _against(self, best: ComparedFit, fit: ComparedFit) -> str:
         if not np.isfinite(fit.score):
