@@ -169,10 +169,10 @@ def read_g2(
     """Return the one-time correlations g2(delay) in a table, or in a result file, as a scan that fits take.
 
     source: a text (csv, tsv, txt, dat) whose columns are the delay, and for each q g2, g2 - 1 or g1 and
-    perhaps its error, which their names in one line say, or column_is ('g2', 'g2-1', 'g1', or 'f' for g1),
-    or an HDF5 result with multi-tau g2 (APS-U, APS legacy, NXxpcs); a list of files has one for each q.
-    store: the folder in which the curves are kept, or its
-    URL; by default NAME_g2.zarr beside the source. q [1/Å], phi [degree]: one number or one per curve, if the
+    perhaps its error, which their names in one line say, or column_is ('g2', 'g2-1', 'g1', 'f' for g1, or
+    'contrast', of speckle against exposure), or an HDF5 result with multi-tau g2 (APS-U, APS legacy,
+    NXxpcs); a list of files has one for each q. store: the folder in which the curves are kept, or its URL;
+    by default NAME_g2.zarr beside the source. q [1/Å], phi [degree]: one number or one per curve, if the
     file does not contain them, or text with a unit. dt [s]: of a table whose delays are in frames. sigma:
     standard deviation of a point, one number or one per curve, of a table without errors; by default it is
     estimated from the residuals. gap: '200 um', or a number in Å. overwrite: replace a store of another file.

@@ -214,7 +214,7 @@ def _all_scans(cleaned: Sequence[CleanMatrix], c2: np.ndarray) -> CleanMatrix:
 
 def cleaned_scan(source: Source) -> tuple[CleanMatrix, float | None]:
     """Return the clean matrix of the only bin of a source, with masked frames unknown, and its σ."""
-    keep = source.keep_outliers or source.format == "esrf" or source.g2 is not None
+    keep = source.keep_outliers or source.format in ("esrf", "cells") or source.g2 is not None
     how = source.baseline, source.half, keep
     cleaned = clean(source.read(0), source.n_frames, source.name(0), *how)
     if source.masked is not None:

@@ -547,7 +547,8 @@ def _attributes(
     paths = source.files or [scan.path for scan in source.scans or (source,)]
     further = len({path.name for path in paths}) - 1
     measurement = source.measurement
-    attrs = measurement.model_dump(exclude=None if measurement.experiment else {"experiment"}) | {
+    unset = {name for name in ("experiment", "exposures") if not getattr(measurement, name)}
+    attrs = measurement.model_dump(exclude=unset) | {
         "format": schema.FORMAT,
         "schema_version": schema.VERSION,
         "source_file": source.path.name + f" and {further} more" * (further > 0),

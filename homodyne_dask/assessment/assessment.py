@@ -33,6 +33,10 @@ from homodyne_dask.store.files import any_path, working_folder
 from homodyne_dask.store.rings_and_clusters import rings_of
 
 NO_FINDINGS = Findings()
+AGEING_MODELS = {"brownian": "power_law", "stretched": "stretched_ageing"}
+AGEING_MODELS |= {"couette": "laminar_flow", "poiseuille": "poiseuille_flow"}
+"""Models of constant rates, and those of the same motion whose rates are powers of age."""
+_WITH_FROZEN = "frozen + "
 
 
 class Influence(NamedTuple):
@@ -168,6 +172,10 @@ class AssessedFit(FitEnd):
             words.append("--convention homodyne")
         if request.gap_angstrom is not None:
             words.append(f'--gap "{request.gap_angstrom / 1e4:.10g} um"')
+        match request.options.offset:
+            case {"prior": (mean, deviation)} if _WITH_FROZEN in name and "--offset" not in option:
+                # beside a free offset a frozen part is refused
+                words.append(f"--offset prior={mean:g}:{deviation:g}")
         return " ".join([*words, option]).rstrip()
 
     @property
@@ -207,9 +215,19 @@ class AssessedFit(FitEnd):
         if not self.request.problem.model.isotropic:
             return ""
         if len(rings_of(self.request.scan.q)) > 1:
-            return self.command(model="stretched_q")
+            return self.command(model=self._beside_frozen("stretched_q"))
         ages = "alpha" in search.names and search.free[search.names.index("alpha")]
-        return self.command(model="stretched" + "_ageing" * bool(ages))
+        return self.command(model=self._beside_frozen("stretched" + "_ageing" * bool(ages)))
+
+    @property
+    def with_power_of_age(self) -> str:
+        """The command for the model whose rates are those of this one times a power of age, or ''."""
+        ageing = AGEING_MODELS.get(self.request.problem.model.name.removeprefix(_WITH_FROZEN))
+        return self.command(model=self._beside_frozen(ageing)) if ageing else ""
+
+    def _beside_frozen(self, model: str) -> str:
+        """Return a model with the frozen part that this one has."""
+        return _WITH_FROZEN * self.request.problem.model.name.startswith(_WITH_FROZEN) + model
 
     @property
     def simpler(self) -> str:

@@ -246,7 +246,7 @@ def _of_alternative(end: AssessedFit, alternative: Alternative) -> Finding:
         case "shear":
             return _of_pattern(end, "bin")
         case "rate":
-            return _advised(end, "rate-changes")
+            return _advised(end, "rate-changes", formula=end.with_power_of_age)
         case "jump":
             return _advised(end, "rate-jumps", **numbers, moment=scan.time[place[0]])
         case "bin":

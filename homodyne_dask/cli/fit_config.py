@@ -171,7 +171,8 @@ class FitConfig(FitOptions, _Source):
     """Fit all stores, or all scans of a store of repeats, as one fit: they share the parameters but those of
     per_scan; each has its own frames, bins, contrasts and offsets."""
     windows: types.Windows = option(None, DATA, "4")
-    """With over age: number of windows of equal length, or the start and end of each in seconds."""
+    """With over age, or over q for each ring in each window: number of windows of equal length, or the start
+    and end of each in seconds."""
     workers: types.Count | None = option(None, WORKERS, "4")
     """Number of worker processes on this machine; default: none if the data fit in memory, which threads of
     this process then share."""

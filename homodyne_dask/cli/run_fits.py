@@ -120,7 +120,7 @@ def _jobs_of_parts(config: FitConfig, options: dict[str, Any]) -> list[Job]:
     for scan in scans:  # an error is reported once, not for each part
         prepare(scan, model_named(config.model), **options).require_given()
     over = "together" if config.together and len(scans) > 1 else config.over
-    over = axis_of(config.over_scans or over or "").replace(" ", "_")
+    over = axis_of(config.over_scans, over, config.windows).replace(" ", "_")
     of_one_store = len(config.data) == 1
     folder = config.output or folders.default_folder(config.data[0], over, of_one_store)
     jobs = []
@@ -246,7 +246,7 @@ def _fit_many(
 
 def _place_of_index(config: FitConfig, jobs: Sequence[Job]) -> tuple[str, str, Path]:
     """Return what a series is over ('' for several scans), the name of the files of the index, its folder."""
-    if over := axis_of(config.over_scans or config.over or ""):
+    if over := axis_of(config.over_scans, config.over, config.windows):
         return over, fit_rows.PARTS, jobs[0].folder.parent
     common = os.path.commonpath([job.folder.resolve().parent for job in jobs])
     return "", fit_rows.SCANS, config.output or Path(common)

@@ -4,6 +4,7 @@ Each model is fitted, and the fits are compared (`results.data.comparison`).
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,22 @@ from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.models import BROWNIAN, LAMINAR_FLOW, POWER_LAW, STATIC, Model, scan_model
 from homodyne_dask.models.derived_models import FROZEN
 from homodyne_dask.models.stretched_exponentials import (
+    BALLISTIC,
+    CUMULANT,
     CUMULANT_Q,
     STRETCHED,
+    STRETCHED_AGEING,
+    STRETCHED_FREE,
     STRETCHED_Q,
     VIBRATION,
 )
-from homodyne_dask.models.transport import LAMINAR_FLOW_FREE, STATIC_FREE, Convention
+from homodyne_dask.models.transport import (
+    LAMINAR_FLOW_FREE,
+    POISEUILLE,
+    POISEUILLE_FLOW,
+    STATIC_FREE,
+    Convention,
+)
 from homodyne_dask.models.two_component import BEATING, TWO_COMPONENT
 from homodyne_dask.request.options import PAIRS, takes_options
 from homodyne_dask.results.result_classes import Comparison, FitResult, compare_fits
@@ -33,6 +44,41 @@ if TYPE_CHECKING:
 
 FEWEST = 3
 """Rings from which a power of q, and angles from which a velocity, can be told from the rest."""
+REASONS = {
+    "ages": "a table has no ages",
+    "flow": "a flow needs the gap and three angles or more",
+    "angles": "motion in one direction needs three angles or more",
+    "rings": "a power of q needs three rings or more",
+    "ring": "their rates are those of one ring: select one, or fit each (--over q)",
+    "shape": "stretched exponentials describe the data, with as many parameters",
+    "all": "an option names parameters, rates, a convention or a precision",
+}
+"""What data must have for a model, or must not, and what is said of a model that is left out for it."""
+ADEQUATE = "a model that is fitted before them describes the data"
+NOT_FROZEN = {
+    False: "no free offset is above 1",
+    True: "with an offset of 1, no model describes the data, with a frozen part or without",
+}
+RATES_FIT = "in the closest model, rates change with age as c2 does"
+FORMULAS: dict[Model, str] = {
+    STRETCHED_AGEING: "ages ring",
+    BALLISTIC: "rings",
+    CUMULANT: "ring shape",
+    CUMULANT_Q: "rings shape",
+    STRETCHED + STRETCHED: "ring",
+    BROWNIAN + BROWNIAN: "rings",
+    VIBRATION: "",
+    POISEUILLE: "flow",
+    POISEUILLE_FLOW: "flow",
+    BEATING: "ages angles",
+    TWO_COMPONENT: "ages angles",
+}
+FREE_RATES: dict[Model, str] = {
+    STATIC_FREE: "ages",
+    STRETCHED_FREE: "ages ring",
+    LAMINAR_FLOW_FREE: "ages flow",
+}
+"""Models that are tried where the usual ones fail, with what they need, the cheapest first."""
 
 
 @takes_options()
@@ -48,13 +94,11 @@ def compare_models(
 
     models: models or their names; by default brownian, power_law, static, stretched (for three or more
         rings stretched_q) and, if the store or `gap` gives the distance between the plates and there are
-        three or more angles, laminar_flow. If none but stretched describes the data, also the sum of two of
-        stretched (for rings of brownian), vibration, for three or more angles beating and two_component,
-        and static and laminar_flow with rates without a formula (static_free, laminar_flow_free). If
-        options name parameters or rates, neither stretched nor these. Of a table of g2: brownian,
-        cumulant_q and stretched_q. If free offsets are above 1 (finding `offset-far-from-1`), all of the
-        first, and all but stretched with a frozen part, with a prior of the offset: 1 ± 0.5 % of the
-        contrast.
+        three or more angles, laminar_flow; of a table of g2 brownian, cumulant_q and stretched_q. If free
+        offsets are above 1 (finding `offset-far-from-1`), also all with a frozen part and a prior of the
+        offset: 1 ± 0.5 % of the contrast. If none but stretched describes the data, all built-in models
+        with a formula that the data allow, and where it is the rates that differ, models of rates without
+        a formula. `not_compared` of the comparison says which were left out, and why.
     client, callbacks: as in `fit`.
     {options}
 
@@ -75,30 +119,95 @@ def compare_models(
         prepare(scan, model, **options)  # mistakes are said before the first fit
     options |= {"client": client, "callbacks": callbacks}
     results = _fits(scan, compared, options)
-    if models is None:
-        results = _with_further_models(scan, compared, results, options)
-    return compare_fits(results)
+    if models is not None:
+        return compare_fits(results)
+    results, left_out = _with_further_models(scan, compared, results, options)
+    untried = {name: why for name, why in left_out.items() if name not in results}
+    return replace(compare_fits(results), not_compared=untried)
 
 
-def _fits(scan: Scan, models: Sequence[Model], options: dict[str, Any]) -> dict[str, FitResult]:
+def _fits(scan: Scan, models: Iterable[Model], options: dict[str, Any]) -> dict[str, FitResult]:
     return {model.name: fit(scan, model, **options) for model in models}
 
 
 def _with_further_models(
     scan: Scan, usual: list[Model], results: dict[str, FitResult], options: dict[str, Any]
+) -> tuple[dict[str, FitResult], dict[str, str]]:
+    """Return fits of other models, too, where none of the usual ones but stretched describes the data.
+
+    And the models that were not fitted, with the reason."""
+    name_of_stretched = _stretched(scan).name
+    shaped = _describe(fitted for name, fitted in results.items() if name == name_of_stretched)
+    formulas, without_formula = (
+        _allowed(scan, options, models, shaped) for models in (FORMULAS, FREE_RATES)
+    )
+    refused = {model.name: why for model, why in (formulas | without_formula).items() if why}
+    if not _flows(scan, options):
+        refused[LAMINAR_FLOW.name] = REASONS["flow"]
+    later = dict.fromkeys((model.name for model in (*FORMULAS, *FREE_RATES)), ADEQUATE) | refused
+    prior = _prior_of_plateau(results, options)
+    if prior and (gel := _with_frozen_part(scan, usual, options | prior)):
+        return gel, later
+    later[FROZEN.name] = NOT_FROZEN[bool(prior)]
+    if _describe(fitted for name, fitted in results.items() if name != name_of_stretched):
+        return results, later
+    results |= _fits(scan, (model for model, why in formulas.items() if not why), options)
+    if _describe(results.values()):
+        return results, later
+    if not _rates_differ(results):
+        return results, later | {model.name: RATES_FIT for model in FREE_RATES} | refused
+    free = (model for model, why in without_formula.items() if not why)
+    return results | _fits(scan, free, options), later
+
+
+def _with_frozen_part(
+    scan: Scan, usual: list[Model], options: dict[str, Any]
 ) -> dict[str, FitResult]:
-    """Return fits of other models, too, where none of the usual ones but stretched describes the data."""
-    if prior := _prior_of_plateau(results, options):
-        with_plateau = [
-            *usual,
-            *(FROZEN + model for model in usual if model is not _stretched(scan)),
-        ]
-        near_1 = _fits(scan, with_plateau, options | prior)
-        if _describe(near_1.values()):
-            return near_1
-    if _describe(fitted for name, fitted in results.items() if name != _stretched(scan).name):
-        return results
-    return results | _fits(scan, _further_models(scan, options), options)
+    """Return fits of models with a part that does not move, and without; {} if none describes the data."""
+    stretched = _stretched(scan)
+    moving = [model for model in usual if model is not stretched]
+    results = _fits(scan, [*usual, *(FROZEN + model for model in moving)], options)
+    if not _describe(results.values()) and stretched in usual:
+        ageing = [STRETCHED_AGEING] * (stretched is STRETCHED and not scan.is_table)
+        frozen = (FROZEN + model for model in (stretched, *ageing))
+        results |= _fits(scan, [*ageing, *frozen], options)
+    return results if _describe(results.values()) else {}
+
+
+def _allowed(
+    scan: Scan, options: dict[str, Any], models: dict[Model, str], shaped: bool = False
+) -> dict[Model, str]:
+    """Return for each model why it is left out, '' if it is not; shaped: stretched ones describe the data."""
+    lacking = {
+        "shape": shaped,
+        "ages": scan.is_table,
+        "flow": not _flows(scan, options),
+        "angles": not _has_angles(scan),
+        "rings": _stretched(scan) is STRETCHED,
+        "ring": _stretched(scan) is STRETCHED_Q,
+        "all": _of_transport_alone(options),
+    }
+    needed = {model: [*needs.split(), "all"] for model, needs in models.items()}
+    return {
+        model: next((REASONS[need] for need in needs if lacking[need]), "")
+        for model, needs in needed.items()
+    }
+
+
+def _closest(results: dict[str, FitResult]) -> FitResult | None:
+    try:
+        return results[compare_fits(results).chosen]
+    except OptionError:  # none has a score
+        return None
+
+
+def _rates_differ(results: dict[str, FitResult]) -> bool:
+    """Return whether c2 deviates from the closest model as if rates changed otherwise, or none is close."""
+    findings = () if (closest := _closest(results)) is None else closest.findings
+    changing = ("rate-changes", "rate-jumps")
+    return closest is None or any(
+        each.code in changing or each.numbers.get("depends_on") == "age" for each in findings
+    )
 
 
 def _check_options(options: dict[str, Any]) -> None:
@@ -129,10 +238,7 @@ def _prior_of_plateau(results: dict[str, FitResult], options: dict[str, Any]) ->
         "shared",
     ):
         return {}
-    try:
-        findings = results[compare_fits(results).chosen].findings
-    except OptionError:  # none has a score
-        return {}
+    findings = () if (closest := _closest(results)) is None else closest.findings
     far = [finding.numbers for finding in findings if finding.code == "offset-far-from-1"]
     return {"offset": {"prior": (1.0, far[0]["deviation"])}} if far and far[0]["size"] > 0 else {}
 
@@ -158,15 +264,3 @@ def _of_transport_alone(options: dict[str, Any]) -> bool:
     return any(options.get(name) for name in named) or any(
         options.get(name, default) != default for name, default in of_any_model.items()
     )
-
-
-def _further_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
-    if scan.is_table or _of_transport_alone(options):
-        return []
-    return [
-        BROWNIAN + BROWNIAN if _stretched(scan) is STRETCHED_Q else STRETCHED + STRETCHED,
-        VIBRATION,
-        *[BEATING, TWO_COMPONENT] * _has_angles(scan),
-        STATIC_FREE,
-        *[LAMINAR_FLOW_FREE] * _flows(scan, options),
-    ]

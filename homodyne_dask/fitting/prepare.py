@@ -12,6 +12,7 @@ from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.machine.running_code import code_digest
 from homodyne_dask.models import Model, convention_named, scan_model
 from homodyne_dask.models.derived_models import with_ties
+from homodyne_dask.models.exposure import ExposureModel, exposure
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.request.options import FitOptions
@@ -28,6 +29,13 @@ def prepare(data: Scan | str | Path, model: Model | str, **values: Any) -> Reque
     scan = as_scan(data)
     options.check(scan.is_table)
     _check_scan(scan, options.precision)
+    if scan.attributes.exposures and not isinstance(free, ExposureModel):
+        free = exposure(free)
+    elif isinstance(free, ExposureModel) and not scan.attributes.exposures:
+        raise OptionError(
+            f"{free.name} is for tables of contrast against exposure, which {scan.path} is not: fit "
+            f"{free.within.name}"
+        )
     time = scan.time[scan.use]
     model = with_ties(free.over(time, options.knots), options.tie)
     model.check_data(scan.phi, time)

@@ -172,7 +172,7 @@ def _devices_of(platform: str) -> list[Any]:
 
 def on_device(block: Block, device: str) -> Block:
     target = jax_device(device)
-    with enough_memory(target), jax.enable_x64(True):
+    with enough_memory(target), _as_kernels_need():
         data = block.c2, block.weight_rows, block.weight_columns
         # of a buffer that is read into again
         parts = jax.block_until_ready(jax.device_put(data, target, may_alias=False))
@@ -212,10 +212,22 @@ def _first_line(error: Exception) -> str:
 
 
 @contextmanager
+def _as_kernels_need() -> Iterator[None]:
+    """Compute in float64, compiled, with transfers and broadcasting, whatever a user has set."""
+    with (
+        jax.enable_x64(True),
+        jax.disable_jit(False),
+        jax.numpy_rank_promotion("allow"),
+        jax.transfer_guard("allow"),
+    ):
+        yield
+
+
+@contextmanager
 def float64_on_cpu() -> Iterator[None]:
     """Place what this thread computes with JAX on the CPU, in float64; else a GPU would take all of it."""
     require_not_forked()
-    with jax.enable_x64(True), jax.default_device(first_cpu()):
+    with _as_kernels_need(), jax.default_device(first_cpu()):
         yield
 
 
@@ -223,7 +235,7 @@ def float64_on_cpu() -> Iterator[None]:
 def float64_beside(data: jax.Array) -> Iterator[None]:
     """Place what JAX compiles and computes in this context where data are, on one device, in float64."""
     (device,) = data.devices()
-    with _UNDER_WAY, enough_memory(device), jax.enable_x64(True), jax.default_device(device):
+    with _UNDER_WAY, enough_memory(device), _as_kernels_need(), jax.default_device(device):
         yield
 
 

@@ -7,7 +7,8 @@ from functools import partial
 
 from homodyne_dask.errors import OptionError, shown
 from homodyne_dask.models import stretched_exponentials, transport, two_component
-from homodyne_dask.models.derived_models import FROZEN, TiedModel, composed, parsed
+from homodyne_dask.models.derived_models import FROZEN, WRAPPERS, TiedModel, composed, parsed
+from homodyne_dask.models.exposure import exposure
 from homodyne_dask.models.parametrized import OPERATORS, Parametrized
 from homodyne_dask.models.transport import (
     BROWNIAN,
@@ -67,6 +68,7 @@ MODELS: dict[str, Model] = {
     )
 }
 BUILT_IN.update(MODELS)
+WRAPPERS["exposure"] = exposure
 OPERATORS.update({"+": partial(composed, "+"), "*": partial(composed, "*")})
 
 

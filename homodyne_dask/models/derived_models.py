@@ -195,10 +195,10 @@ def _split(theta: Any, operands: tuple[Operand, Operand]) -> tuple[Any, Any]:
 
 def _tables(operands: tuple[Operand, Operand], theta: Any, time: Any) -> tuple[Any, Any]:
     theta_1, theta_2 = _split(theta, operands)
-    return _tables_of(operands[0], theta_1, time), _tables_of(operands[1], theta_2, time)
+    return tables_of(operands[0], theta_1, time), tables_of(operands[1], theta_2, time)
 
 
-def _tables_of(operand: Operand, theta: Any, time: Any) -> Any:
+def tables_of(operand: Operand, theta: Any, time: Any) -> Any:
     if isinstance(operand, SeparableModel):
         return time if operand.precompute is None else operand.precompute(theta, time)
     xp = time.__array_namespace__()
@@ -216,11 +216,11 @@ def _f(
     if symbol == "+":
         return _mean_field(operands, theta, t1, t2, bin) ** 2
     theta_1, theta_2 = _split(theta, operands)
-    f_1 = _f_of(operands[0], theta_1, t1[0], t2[0], bin)
-    return f_1 * _f_of(operands[1], theta_2, t1[1], t2[1], bin)
+    f_1 = f_of(operands[0], theta_1, t1[0], t2[0], bin)
+    return f_1 * f_of(operands[1], theta_2, t1[1], t2[1], bin)
 
 
-def _f_of(operand: Operand, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
+def f_of(operand: Operand, theta: Any, t1: Any, t2: Any, bin: Bin) -> Any:
     if isinstance(operand, SeparableModel):
         return operand.f(theta, t1, t2, bin)
     return _field(operand, theta, t1, t2, bin) ** 2
@@ -252,14 +252,21 @@ def _mean_field(operands: tuple[Operand, Operand], theta: Any, t1: Any, t2: Any,
     return fraction * g_1 + (1 - fraction) * _field(operands[1], theta_2, t1[1], t2[1], bin)
 
 
-def parsed(text: str, models: Mapping[str, Parametrized]) -> CompositeModel | None:
-    """Return the model of a text as 'static + brownian'; None of a text without + or *."""
-    if not set("+*") & set(text):
+WRAPPERS: dict[str, Callable[[Any], SeparableModel]] = {}
+"""Functions of a model that texts may name, as exposure(brownian)."""
+
+
+def parsed(text: str, models: Mapping[str, Parametrized]) -> SeparableModel | None:
+    """Return the model of a text as 'static + brownian'; None of a text without + and * and parentheses."""
+    if not set("+*(") & set(text):
         return None
 
     def model_of(node: ast.AST) -> Any:
         if isinstance(node, ast.BinOp) and type(node.op) in _SYMBOLS:
             return composed(_SYMBOLS[type(node.op)], model_of(node.left), model_of(node.right))
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=[operand], keywords=[]) if name in WRAPPERS:
+                return WRAPPERS[name](model_of(operand))
         if not isinstance(node, ast.Name):
             raise OptionError(
                 f"model {text!r} cannot be read: give names with + and *, such as 'static + brownian'"

@@ -243,7 +243,7 @@ class IngestOptions(Options):
     """Frames of the file, counted from 0, to leave out: 51, 51-60, or 3:51-60 in scan 3 alone."""
     axes: Axes | None = option(None)
     """Axes of the matrices if they are not detected, with t for both time axes, such as t,t,q."""
-    column_is: Literal["g2", "g2-1", "g1", "f"] | None = option(None)
+    column_is: Literal["g2", "g2-1", "g1", "f", "contrast"] | None = option(None)
     """What the columns of a table are, if their names do not say it; f is g1, the field correlation."""
     follow: Folder | None = option(None)
     """Folder below which an HDF5 file may lead to other files, by external links and virtual datasets;

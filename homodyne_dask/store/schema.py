@@ -156,6 +156,8 @@ class Measurement(BaseModel):
     """Of simulated data: scenario, model, convention, gap_angstrom, parameters, contrast, offset."""
     cells: CellEdges | None = None
     """None where c2 is that of each pair."""
+    exposures: bool = False
+    """Of a table: whether times are those of exposures, and values 1 + contrast."""
     experiment: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """By its names in the NeXus definition NXxpcs: value, units."""
 

@@ -34,7 +34,7 @@ def cells_of_centres(
     lags = _lag_edges(lag, n)
     if lags is None:
         return "lag"
-    return Cells(_first_at(0.5 * np.arange(2 * n - 1), ages), _first_at(np.arange(n), lags), n)
+    return Cells(first_at(0.5 * np.arange(2 * n - 1), ages), first_at(np.arange(n), lags), n)
 
 
 def _age_edges(centres: Float[np.ndarray, " c"]) -> Float[np.ndarray, " e"] | None:
@@ -78,7 +78,7 @@ def _are_close(first: Float[np.ndarray, " c"], second: Float[np.ndarray, " c"]) 
     return np.allclose(first, second, rtol=1e-6, atol=1e-3)
 
 
-def _first_at(
+def first_at(
     values: Float[np.ndarray, " v"], edges: Float[np.ndarray, " e"]
 ) -> Int[np.ndarray, " e"]:
     """Return where each cell begins among the values, and where the last one ends, which has both edges."""
@@ -123,14 +123,10 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         if masks is not None and masks.ndim == 3 and len(masks) == len(ttcf):
             pixels = np.count_nonzero(masks, axis=(1, 2))
     pairs = cells.pairs_in((0, cells.n_frames), 1)
-    filled = pairs[pairs > 0]
-    notes.append(
-        f"c2 is averaged over {filled.size} cells of age and lag, of {filled.min()} to {filled.max()} pairs "
-        f"each"
-    )
+    notes.append(note_on_pairs(pairs))
     sigma = None
     if options.sigma is None:
-        sigma = [_scatter(path, averages, pairs) for averages in ttcf]
+        sigma = [scatter_of_cells(path, averages, pairs) for averages in ttcf]
         notes.append("sigma is estimated from the scatter of the cells")
     if len(analyses) > 1:
         name, *unread = (Path(group).name for group, _ in analyses)
@@ -147,7 +143,7 @@ def open_esrf(path: Path, options: IngestOptions) -> Source:
         pixels=pixels,
         frame_time=dt,
         sigma=sigma,
-        cells=edges if filled.max() > 1 else None,
+        cells=edges if pairs.max() > 1 else None,
         notes=notes,
     )
 
@@ -157,8 +153,21 @@ def read_esrf(path: Path, where: str, frame_time: float) -> np.ndarray:
     group, roi = place(where)
     with hdf5.open_hdf5(path) as file:
         ttcf, cells, _ = _averages(file, group, frame_time)
+    return matrix_of_cells(ttcf[roi].ravel(), cells)
+
+
+def note_on_pairs(pairs: Int[np.ndarray, " cell"]) -> str:
+    filled = pairs[pairs > 0]
+    return (
+        f"c2 is averaged over {filled.size} cells of age and lag, of {filled.min()} to {filled.max()} pairs "
+        f"each"
+    )
+
+
+def matrix_of_cells(means: Float[np.ndarray, " cell"], cells: Cells) -> Float[np.ndarray, "t t"]:
+    """Return the upper half of a matrix in which each pair has the value of its cell."""
     # pairs in no cell have the number past the last one: there stands NaN
-    values = np.append(ttcf[roi].astype(np.float32), np.float32(np.nan))
+    values = np.append(means.astype(np.float32), np.float32(np.nan))
     n, side = cells.n_frames, tile_side(cells.n_frames)
     c2 = np.full((n, n), np.nan, dtype=np.float32)
     for i in range(0, n, side):
@@ -222,7 +231,7 @@ def _cells(
     return cells, dt
 
 
-def _scatter(
+def scatter_of_cells(
     path: Path, ttcf: Float[np.ndarray, "age lag"], pairs: Int[np.ndarray, " cell"]
 ) -> float:
     """Return σ of one pair from second differences of the averages along the ages.

@@ -27,8 +27,9 @@ from ingest.readers import aps, errors_of_points, hdf5, nxxpcs
 from ingest.readers.dls_tables import as_table
 from ingest.readers.source import Source, source_of
 
-KINDS = ("g2", "g2-1", "g1", "f")
-"""What a column may be; f, or ISF, the intermediate scattering function, is g1, the field correlation."""
+KINDS = ("g2", "g2-1", "g1", "f", "contrast")
+"""What a column may be; f, or ISF, the intermediate scattering function, is g1, the field correlation. The
+contrast is that of speckle in an exposure, or in the sum of two pulses."""
 MIN_POINTS = 2
 LEAST_SCATTER = 1e-9
 """Points that scatter less have no noise, but rounding."""
@@ -47,6 +48,8 @@ class Curves(NamedTuple):
     phi: Float[np.ndarray, " bin"] | None = None
     frames: bool = False
     """Whether delays are in frames."""
+    exposures: bool = False
+    """Whether delays are lengths of exposures."""
     names: Sequence[str] = ()
     kinds: Sequence[str | None] = ()
     """What each curve is; None where its name does not say it."""
@@ -87,6 +90,7 @@ def source_of_curves(
         q=curves.q, phi=phi, time=time, baseline=1, notes=dict.fromkeys(notes), g2=g2,
         g2_sigma=np.where(sigma > 0, sigma, 1.0), g2_errors=error is not None,
     )  # fmt: skip
+    source = source.saying(exposures=True) if curves.exposures else source
     return source.saying(frame_time=options.frame_time) if options.frame_time else source
 
 
@@ -202,9 +206,15 @@ def _as_g2(
     variance 4 g1² σ² + 2 σ⁴, with g1 from the points beside: its own noise must not weight a point. This
     holds for negative values, too.
     """
-    less, field = (np.array([[kind == name] for kind in kinds]) for name in ("g2-1", "g1"))
+    less, field, contrast = (
+        np.array([[kind == name] for kind in kinds]) for name in ("g2-1", "g1", "contrast")
+    )
     done_to = {
         "g2 - 1": (less, "1 was added"),
+        "contrast": (
+            contrast,
+            "the variance of the intensity over the square of its mean, less that of counting; 1 was added",
+        ),
         "g1": (field, "g2 - 1 is its square times the contrast"),
     }
     for what, (which, done) in done_to.items():
@@ -215,7 +225,7 @@ def _as_g2(
     neighbours = np.lib.stride_tricks.sliding_window_view(padded, 5, axis=1)[..., [0, 1, 3, 4]]
     g1 = np.ma.masked_invalid(neighbours).mean(-1).filled(0)
     spread = sigma * np.sqrt(4 * g1**2 + 2 * sigma**2)
-    g2 = np.where(field, 1 + points**2 - sigma**2, points + less)
+    g2 = np.where(field, 1 + points**2 - sigma**2, points + (less | contrast))
     return g2, np.where(field, spread, sigma)
 
 
@@ -313,6 +323,7 @@ _QUANTITY = re.compile(
 )
 """g1 or g2, less 1 (not that of -1 °C) or squared, or a function of it, which is none."""
 _DELAY = re.compile(
+    r"exposures?([^a-z].*)?|exposure[_ ]?times?.*|t[_ ]?exp([^a-z].*)?|"
     r"(taus?|τ|delays?|lags?|times?)([^a-z].*)?|(dt|t|t_el)([^-a-z\d].*)?|lag ?times?.*|delay_?(time|list).*"
 )
 _Q_OF_ROWS = re.compile(r"q(_val)?\s*([(\[/].*)?")
@@ -320,6 +331,7 @@ _ERROR = re.compile(
     r"(?<![a-z])(isf|f)?(err[a-z]*|std[a-z]*|sigma(?!.?aldrich)[a-z0-9]*|σ|unc|uncert[a-z]*|dev(?!\d)|sem"
     r"|(standard )?deviation)(?![a-z])|(?<![a-z])[dsδ]_?(g[_^({]*[12]|isf)"
 )
+_CONTRAST = re.compile(r"(?:speckle[ _])?(?:contrast|visibility)(?:[^a-z²^*]|_q|$)(?!\^|\*)")
 _NUMBER = r"(?:\d*\.|0,)?\d+(?:e[-+]?\d+)?"
 _Q = re.compile(
     rf"(?:^|[^a-z])q[a-z]{{0,2}}(?:\s*[=:]\s*|[_ ]?(?=\d*\.\d))({_NUMBER})(?:[\s_(\[]*({PER_LENGTH}))?"
@@ -345,9 +357,15 @@ class TableColumn(NamedTuple):
         return next((role for role, matches in roles.items() if matches(self.words)), "value")
 
     @property
+    def of_exposures(self) -> bool:
+        return re.match("exposure|t[_ ]?exp", self.words) is not None
+
+    @property
     def kind(self) -> str | None:
         """One of KINDS but f; None of a name that begins with a q, '' of one that says something else."""
         kinds = {_kind(match) for match in _QUANTITY.finditer(self.words)}
+        if not kinds and _CONTRAST.match(self.words):
+            return "contrast"
         if len(kinds) == 1:
             return kinds.pop()
         return "" if kinds or not _Q.match(self.words) else None
@@ -514,7 +532,15 @@ def _curves_of_table(path: Path, options: IngestOptions, notes: list[str]) -> Cu
         raise SourceError(f"{path.name} has {', '.join(names)} of one q: keep one of them")
     values, error = np.split(values, [len(kinds)])
     error = error if len(error) else None
-    return Curves(delay, values, error, q, frames=frames, names=names, kinds=kinds)
+    if delays.of_exposures and any((options.column_is or kind) != "contrast" for kind in kinds):
+        raise SourceError(
+            f"{path.name} has exposures, and {', '.join(names)}: of exposures only the contrast of speckle "
+            f"is fitted; name it contrast, or give --column-is contrast"
+        )
+    exposures = delays.of_exposures
+    return Curves(
+        delay, values, error, q, frames=frames, exposures=exposures, names=names, kinds=kinds
+    )
 
 
 def _q_of_names(path: Path, curves: list[TableColumn], notes: list[str]) -> np.ndarray | None:

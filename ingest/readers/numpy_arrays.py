@@ -17,6 +17,7 @@ from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.request.ingest_options import IngestOptions, converted, decimals
 from homodyne_dask.store.files import is_failure
 from ingest.readers.any_hdf5 import Index, MatrixAxes, layout_of
+from ingest.readers.cells_of_arrays import has_cells, open_cells
 from ingest.readers.source import Source, counts_and_pixels, place, source_of, times_or_spacing
 
 MAX_SMALL_BYTES = 800_000_000
@@ -48,6 +49,10 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
         name, required = options.dataset or "c2", options.dataset_names
         names = dict(zip(KNOWN, KNOWN, strict=True)) | required
     _check_present(path, keys, [name, *required.values()])
+    if name in keys and not of_cache and has_cells(keys):
+        return open_cells(
+            path, options, {key: _numbers(path, key) for key in keys} | {"c2": _numbers(path, name)}
+        )
     arrays = {what: _numbers(path, names[what]) for what in names if names[what] in keys}
     layout = layout_of(path, name, *_claimed(path, name), options.axes)
     notes = list[str]()

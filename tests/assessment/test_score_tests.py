@@ -56,6 +56,9 @@ def test_the_fit_that_is_advised_is_one_that_the_program_makes(tmp_path):
     (advised,) = fit_here(scan, hd.BROWNIAN).findings.of("rate-changes")
     assert advised.advice == f"homodyne-dask fit {scan.path} --model brownian --rates spline"
     prepare(scan, hd.BROWNIAN, rates="spline")
+    assert f"`homodyne-dask fit {scan.path} --model power_law` that it is a power of age" in str(
+        advised
+    )
     scan = store(replace(RING, vibration=0.3).scan(0), tmp_path, "one")
     (lag,) = fit_here(scan, hd.BROWNIAN).findings.of("misfit-pattern")
     assert lag.advice == f"homodyne-dask fit {scan.path} --model auto"
@@ -85,6 +88,17 @@ def test_the_exponent_that_is_advised_where_rates_age_is_of_a_model_that_ages(tm
     scan = store(replace(THREE, stretching=0.7).scan(0), tmp_path)
     (exponent,) = fit_here(scan, hd.POWER_LAW).findings.of("other-exponent")
     assert exponent.advice == f"homodyne-dask fit {scan.path} --model stretched_ageing"
+
+
+@pytest.mark.long
+def test_the_fit_that_is_advised_has_the_frozen_part_and_its_prior_of_the_offset(tmp_path):
+    gel = Photons((2e4, -0.6, 0), 100, pixels=3000, frozen=0.5)
+    scan = store(gel.scan(3), tmp_path)
+    result = hd.fit(scan, "frozen + brownian", offset="prior=1:0.001")
+    (advised,) = result.findings.of("rate-changes")
+    fit = f"homodyne-dask fit {scan.path} --model 'frozen + power_law' --offset prior=1:0.001"
+    assert advised.numbers["formula"] == fit
+    assert not hd.fit(scan, "frozen + power_law", offset="prior=1:0.001").misfit
 
 
 def test_a_frame_is_compared_with_those_beside_it_where_these_are_known(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import homodyne_dask as hd
 from homodyne_dask.cli import main
 from homodyne_dask.errors import OptionError
-from homodyne_dask.fitting.choose_model import _further_models
+from homodyne_dask.fitting.choose_model import FORMULAS, FREE_RATES, _allowed
 from homodyne_dask.models import STATIC
 from homodyne_dask.models.parameters import search
 from homodyne_dask.solver.influence import left_out_clusters
@@ -143,18 +143,27 @@ OTHERS = {
 """f of a sample that moves against a static one, and of a rate that rises after half the record."""
 
 
-def test_where_no_default_model_is_adequate_those_are_tried_that_bins_can_tell_apart(tmp_path):
-    def tried(made, **options):
-        return [one.name for one in _further_models(store(made, tmp_path), options)]
+def test_where_no_default_model_is_adequate_those_are_tried_that_the_data_allow(tmp_path):
+    def allowed(made, **options):
+        reasons = _allowed(store(made, tmp_path), options, FORMULAS | FREE_RATES)
+        return [model.name for model, why in reasons.items() if not why]
 
     one_ring = measured([1e4, 0.0, 0.0], 12, angles(4))
     rings = measured([1e4, 0.0, 0.0], 12, np.zeros(3), q=np.array(Q))
-    sums = "stretched + stretched", "brownian + brownian"
-    fringes = ["beating", "two_component"]
-    assert tried(one_ring) == [sums[0], "vibration", *fringes, "static_free"]
-    assert tried(one_ring, gap="200 um")[-1] == "laminar_flow_free"
-    assert tried(rings) == [sums[1], "vibration", "static_free"]
-    assert tried(rings, rates="spline") == []
+    of_ring = ["stretched_ageing", "cumulant", "stretched + stretched", "vibration"]
+    fringes, free = ["beating", "two_component"], ["static_free", "stretched_free"]
+    assert allowed(one_ring) == [*of_ring, *fringes, *free]
+    flows = ["poiseuille", "poiseuille_flow"]
+    assert allowed(one_ring, gap="200 um") == [
+        *of_ring,
+        *flows,
+        *fringes,
+        *free,
+        "laminar_flow_free",
+    ]
+    powers = ["ballistic", "cumulant_q", "brownian + brownian"]
+    assert allowed(rings) == [*powers, "vibration", "static_free"]
+    assert allowed(rings, rates="spline") == []
 
 
 @pytest.mark.slow
@@ -166,6 +175,62 @@ def test_motions_that_no_default_model_has_are_tried(tmp_path, chosen):
     f = OTHERS[chosen](lag, late, np.deg2rad(made.phi)[:, None, None])
     found = hd.compare_models(store(of_decay(made, f, 0.02, seed=3), tmp_path))
     assert (found.chosen, found.adequate) == (chosen, True), found
+
+
+@pytest.mark.long
+def test_rates_that_age_by_a_power_and_a_stretched_decay_are_found_and_what_was_left_out_is_said(
+    tmp_path,
+):
+    made, t = measured([1e4, 0.0, 0.0], 80, [0.0], q=0.005, dt=1.0, sigma=0.02), np.arange(80.0)
+    age, lag = 0.5 * (t[:, None] + t), np.abs(t[:, None] - t)
+    x = 0.2 * np.maximum(age, 0.25) ** -0.4 * lag
+    found = hd.compare_models(
+        store(of_decay(made, np.exp(-2 * x**0.6)[None], 0.005, seed=3), tmp_path)
+    )
+    assert (found.chosen, found.adequate) == ("stretched_ageing", True), found
+    ageing = found.results["stretched_ageing"].params
+    for name, truth in {"mu": -0.4, "stretching": 0.6}.items():
+        assert abs(ageing[name].value - truth) < 4 * ageing[name].stderr
+    assert found.not_compared.keys() >= {"ballistic", "laminar_flow", "stretched_free"}
+    assert found.not_compared.keys().isdisjoint(found.results)
+    assert "not compared: ballistic" in " ".join(str(found).split())
+    assert "needs the gap" in found.not_compared["poiseuille"]
+    assert not hd.compare(found.results).not_compared
+
+
+def test_the_sum_of_two_decays_is_found_in_a_table_of_one_curve(tmp_path):
+    delay = np.geomspace(1e-4, 30, 60)
+    g1 = 0.5 * np.exp(-0.05 * delay) + 0.5 * np.exp(-30 * delay)
+    noise = 1e-3 * np.random.default_rng(0).standard_normal(60)
+    table = np.column_stack([delay, 1 + 0.3 * g1**2 + noise, np.full(60, 1e-3)])
+    names = "delay(s),g2(q=0.01),err(q=0.01)"
+    np.savetxt(tmp_path / "g2.csv", table, delimiter=",", header=names, comments="")
+    found = hd.compare_models(hd.read_g2(tmp_path / "g2.csv"))
+    assert found.chosen == "stretched + stretched"
+    assert found.not_compared["stretched_ageing"] == "a table has no ages"
+    assert found.not_compared["frozen"].startswith("with an offset of 1")
+
+
+@pytest.mark.slow
+def test_the_other_profile_of_a_flow_is_tried(tmp_path):
+    phi = np.linspace(0, 160, 9)
+    time, strain = 0.1 * np.arange(60), 1.2e-3
+    lag = np.abs(time[:, None] - time)
+    f = []
+    for angle in np.deg2rad(phi):
+        # the mean over the gap of the phase of a parabolic profile with this shear rate at the wall
+        path = 2e6 / 4 * (1 - np.linspace(-1, 1, 4001) ** 2)
+        turn = 0.01 * np.cos(np.deg2rad(5.0) - angle) * strain * path
+        phase = np.exp(1j * np.multiply.outer(time, turn)).mean(1)
+        f.append(
+            np.exp(-(0.01**2) * 3e3 * lag)
+            * np.abs(phase[np.abs(lag / 0.1).round().astype(int)]) ** 2
+        )
+    made = measured([3e3, 0.0, 0.0], 60, phi, q=0.01, dt=0.1, sigma=0.02)
+    found = hd.compare_models(
+        store(of_decay(made, np.array(f), 0.02, seed=3), tmp_path), gap="200 um"
+    )
+    assert found.chosen == "poiseuille", found
 
 
 @pytest.mark.long

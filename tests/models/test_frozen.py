@@ -100,6 +100,49 @@ def test_errors_of_a_long_record_hold_the_frozen_speckle_that_all_pairs_share(tm
     assert (scatter < 2.0).all()
 
 
+AGEING = Photons((2e4, -0.5, 0), 160, pixels=3000, stretching=0.8, frozen=0.4)
+"""Rates as (t1, t2) integrals of a power of t, which stretched_ageing has at the mean of both."""
+
+
+@pytest.mark.long
+def test_an_ageing_gel_has_rate_exponents_and_frozen_part_from_one_fit(tmp_path):
+    result = hd.fit(store(AGEING.scan(1), tmp_path), "frozen + stretched_ageing", **GEL)
+    assert result.converged
+    assert not result.misfit
+    for name, truth in {"mu": -0.5, "stretching": 0.8, "frozen_fraction": 0.4}.items():
+        found = result.params[name]
+        assert abs(found.value - truth) < 3 * found.stderr < 0.6, name
+    # g = exp(-½ (q² J lag)^0.8) = exp(-(Γ lag)^0.8), J at the mean age
+    Gamma, J = result.derived["Gamma"], 2e4 * result.mean_age**-0.5
+    assert abs(Gamma.value - 0.5 ** (1 / 0.8) * 1e-4 * J) < 3 * Gamma.stderr
+
+
+@pytest.mark.long
+def test_the_closest_of_all_models_to_an_ageing_gel_has_its_age_and_its_frozen_part(tmp_path):
+    found = hd.compare_models(store(AGEING.scan(2), tmp_path))
+    assert (found.chosen, found.adequate) == ("frozen + stretched_ageing", True), found
+
+
+@pytest.mark.long
+def test_each_ring_in_each_window_of_age_has_a_frozen_part_and_a_rate(tmp_path):
+    gel = Photons((8e3, 0, 0), 120, q=(0.008, 0.012, 0.018), pixels=3000, frozen=(0.7, 0.5, 0.3))
+    scan = store(gel.scan(3), tmp_path)
+    series = hd.fit_each(scan, "frozen + brownian", over="q", windows=2, **GEL)
+    assert (series.over, series.converged, len(series.entries)) == ("age", True, 6)
+    assert {entry.at["q"] for entry in series.entries} == {*gel.q}
+    truth = dict(zip(gel.q, gel.frozen, strict=True))
+    for entry in series.entries:
+        part = entry.quantities["frozen_fraction"]
+        assert abs(part.optimum - truth[entry.at["q"]]) < 4 * part.error
+    assert [*series.over_q] == ["age = 2.95 s, from = 0 s", "age = 8.95 s, from = 6 s"]
+    assert not series.overlap
+    for rings in series.over_q.values():
+        law = rings.powers_of_q["Gamma"]
+        assert abs(law.exponent - 2) < 4 * law.stderr
+    legends = [text.get_text() for text in series.plot().legends[0].get_texts()]
+    assert any("0.018" in text for text in legends)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("fraction", [0.0, 0.3, 0.8])
 def test_a_frozen_part_is_chosen_where_there_is_one(tmp_path, fraction):

@@ -93,6 +93,8 @@ def choices() -> Iterator[Row]:
     for bins in (3, 1):
         setup, text = Setup(STILL, "", sectors=bins, options=SIMPLE, way="compare"), f"bins: {bins}"
         yield Row("5", f"choice-brownian-{bins}", "Brownian", f"of 3 models; {text}", "brownian 95 %", setup)
+        setup = Setup(STILL, "", sectors=bins, way="compare")
+        yield Row("5", f"choice-of-all-{bins}", "Brownian", f"auto; {text}", "brownian 95 %", setup)
         setup = Setup(Motion(spread=0.3), "", BRIGHTEST, sectors=bins, way="compare")
         text, truth = f"auto; {text}, 2000 pixels", "gamma distribution of rates, variance 0.3"
         yield Row("5", f"choice-gamma-{bins}", truth, text, "not brownian", setup)
@@ -100,6 +102,9 @@ def choices() -> Iterator[Row]:
         setup = Setup(Motion(exponent=0.6), "", Detector(pixels), way="compare")
         text = f"auto; bins: 1, {pixels} pixels"
         yield Row("5", f"choice-stretched-{pixels}", "exponent 0.6", text, "stretched", setup)
+        setup = Setup(Motion(alpha=-0.5, exponent=0.6), "", Detector(pixels), way="compare")
+        truth = "exponent 0.6, J as t^-0.5"
+        yield Row("5", f"choice-ageing-{pixels}", truth, text, "stretched_ageing", setup)
 
 
 def profiles() -> Iterator[Row]:

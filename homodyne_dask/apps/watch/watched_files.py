@@ -25,6 +25,8 @@ class Stamp(NamedTuple):
     size: int
     """bytes"""
     mtime_ns: int
+    ctime_ns: int = 0
+    """It moves where a file takes the place of one of its size and time: contents are then compared."""
 
 
 def listed(folder: Path, patterns: Sequence[str]) -> dict[str, Stamp]:
@@ -42,7 +44,7 @@ def _stamp_of(path: Path) -> Stamp | None:
         except OSError:
             status = path.lstat()
         if not stat.S_ISDIR(status.st_mode):
-            return Stamp(status.st_size, status.st_mtime_ns)
+            return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     return None
 
 

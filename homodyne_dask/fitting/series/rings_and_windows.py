@@ -171,8 +171,9 @@ def fit_each(
         that ingest kept, '/entry/sample/humidity'.
     scan_values: of that variable, by names of scans, numbers or text with a unit ('25 C'), or the path of a
         table of them; by default those that ingest found.
-    windows: for 'age', the number of windows of equal length in frames, or a list of (start, end) in s.
-        Times keep their origin, and a window includes the pairs with both frames in it.
+    windows: for 'age', and with 'q' for each ring in each window, the number of windows of equal length in
+        frames, or a list of (start, end) in s. Times keep their origin, and a window includes the pairs with
+        both frames in it.
     per: parameters that differ between groups of bins while the others are shared, as {'ring': 'D0'}: one
         global fit, whose parameters and covariance are `global_fit` of the series. Groups are 'ring',
         'angle' (of all rings), 'label' or 'scan'; each may have its own contrast (and offset), too.
@@ -198,7 +199,7 @@ def fit_each(
     require_callbacks(callbacks)
     per_group, over, options = grouping_of(per, per_scan, over, options)
     _check_axis(over, over_scans, per_group)
-    axis = axis_of(over_scans or str(over))
+    axis = axis_of(over_scans, over, windows)
     together = bool(per_group)
     subsets = subsets_of_stores(scans, over, windows, over_scans, scan_values, together=together)
     if together:

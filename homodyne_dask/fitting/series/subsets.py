@@ -62,12 +62,14 @@ class Subset(NamedTuple):
 
 
 def subsets_of(scan: Scan, over: str, windows: Windows = None) -> tuple[Subset, ...]:
-    """Return the subsets; windows, of age only: their number, equally long, or a list of (from, to) in s."""
+    """Return the subsets; windows, of age or each ring: their number, equally long, or (from, to) in s."""
     require_known(over, OVER, f"over {shown(over)} is unknown")
+    if over == "q" and windows is not None:
+        return tuple(chain.from_iterable(_rings_in(window) for window in _windows(scan, windows)))
     if over != "age":
         if windows is not None:
             raise OptionError(
-                f"windows = {shown(windows)} applies only to over 'age': leave out windows"
+                f"windows = {shown(windows)} applies only to over 'age' and 'q': leave out windows"
             )
         return tuple(_SUBSETS[over](scan))
     if windows is None:
@@ -98,6 +100,12 @@ def _rings(scan: Scan) -> Iterator[Subset]:
     numbers = ring_numbers(scan.q)
     for ring, q in enumerate(rings_of(scan.q).tolist()):
         yield _subset(scan, f"q = {q:.6g} 1/Å", f"q_{q:.6g}", {"q": q}, numbers == ring)
+
+
+def _rings_in(window: Subset) -> Iterator[Subset]:
+    for name, folder, axes, ring in _rings(window.scan):
+        axes = {**window.axis_values, "q": axes["q"]}
+        yield Subset(f"{name}, {window.name}", f"{folder}_{window.folder}", axes, ring)
 
 
 def _angles(scan: Scan, axis: str = "phi") -> Iterator[Subset]:
@@ -178,7 +186,10 @@ _VALUE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\s\d].
 _UNITS = {"c": "°C", "°c": "°C", "degc": "°C", "celsius": "°C", "k": "K", "kelvin": "K"}
 
 
-def axis_of(variable: str) -> str:
+def axis_of(variable: str | None, over: str | None = None, windows: Windows = None) -> str:
+    """Return what a series is over: a variable of scans, else age where there are windows, else over."""
+    if variable is None:
+        return "age" if windows is not None and over == "q" else str(over or "")
     require_type("over_scans", variable, str, "the name of a variable, such as 'temperature'")
     return variable.rpartition("/")[2]
 

@@ -87,6 +87,8 @@ class ComparisonValues(HandedOut):
     """Whether bins left out decide, or CLIC, where they are too few."""
     results: Mapping[str, FitValues] = field(default_factory=dict, compare=False)
     """None in a comparison that was read from a file."""
+    not_compared: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Built-in models that a choice among all left out, by name, and why."""
 
     @property
     def chosen(self) -> str:
@@ -119,6 +121,15 @@ class ComparisonValues(HandedOut):
         clauses += [self._against(best, fit) for fit in worse if fit not in equal]
         return "; ".join([*clauses, *self._reservations(best)])
 
+    @property
+    def sentence_of_not_compared(self) -> str:
+        """Which built-in models were left out of the choice, and why; '' of a comparison of given models."""
+        names = dict[str, list[str]]()
+        for name, reason in self.not_compared.items():
+            names.setdefault(reason, []).append(name)
+        reasons = [f"{joined_with_and(models)} ({reason})" for reason, models in names.items()]
+        return f"not compared: {'; '.join(reasons)}" if reasons else ""
+
     def _against(self, best: ComparedFit, fit: ComparedFit) -> str:
         if not np.isfinite(fit.score):
             outcome = Outcome[fit.outcome]
@@ -148,7 +159,7 @@ def _undecided(best: ComparedFit, equal: Sequence[ComparedFit]) -> str:
     sizes = [fit.parameters + fit.linear for fit in (best, *equal)]
     chosen = next(fit.name for fit in (best, *equal) if fit.chosen)
     if sizes.count(min(sizes)) > 1:
-        take = f"{chosen}, the better of those with {min(sizes)} parameters"
+        take = f"{chosen}, the better of those with {min(sizes):.0f} parameters"
     else:
         take = f"the one with {'fewer' if len(equal) == 1 else 'the fewest'} parameters, {chosen}"
     return f"the data do not distinguish {best.name} from {alternatives}: use {take}"
@@ -310,12 +321,12 @@ def _enough(
 ) -> Float[np.ndarray, " fit"]:
     """Return by how many standard errors √2 λ CLIC may be above the lowest in `LEVEL_OF_CHOICE` of cases.
 
-    χ² falls by λ t², CLIC by λ (t² - 2); the level is shared by all richer fits, and frequencies, that might
-    be the best (Bonferroni).
+    χ² falls by λ t², CLIC by λ (t² - 2). Richer fits that might be the best have equal parts of the level,
+    and the frequencies of a search share that of their fit (Bonferroni).
     """
     size, searched = np.array([(scored.size, scored.searched) for scored in scored_fits]).T
     richer = eligible & (size > size[:, None])
-    tests = np.maximum(richer @ searched, 1.0)
+    tests = np.maximum(richer.sum(axis=1), 1.0) * searched[lowest]
     t = stdtrit(scored_fits[lowest].freedom, 1 - 0.5 * LEVEL_OF_CHOICE / tests)
     return (t**2 - 2) / np.sqrt(2)
 

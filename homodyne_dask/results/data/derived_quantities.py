@@ -12,6 +12,7 @@ from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import slopes
 from homodyne_dask.models import BROWNIAN
 from homodyne_dask.models.derived_models import TiedModel
+from homodyne_dask.models.exposure import exposure
 from homodyne_dask.models.rate_forms import (
     LOG_DENSITY,
     RATE,
@@ -202,8 +203,14 @@ def _transport_rates(result: FitValues, age: float) -> Named:
             yield name, _rate_at(result, name, parameters, age, form)
 
 
+def _moving(result: FitValues) -> str:
+    """Return the name of the model without a frozen part, and of f that exposures average."""
+    name = result.config["model"]
+    return name.removeprefix("exposure(").removesuffix(")").removeprefix("frozen + ")
+
+
 def _self_diffusion(result: FitValues) -> Named:
-    if result.config["model"] != BROWNIAN.name:
+    if result.config["model"] not in (BROWNIAN.name, exposure(BROWNIAN).name):
         return
     D0 = fitted_quantities(result)["D0"]
     if D0.unit == "1/s":  # of unknown q, D0 is q² D0, which is no coefficient of diffusion
@@ -254,7 +261,7 @@ def _times(quantity: Quantity, factor: float, unit: str, formula: str) -> Quanti
 
 
 def _decay_rates(result: FitValues, rates: dict[str, Quantity], age: float) -> Named:
-    q, model = result.scaling["q"].values, result.config["model"].removeprefix("frozen + ")
+    q, model = result.scaling["q"].values, _moving(result)
     rings = rings_of(q).tolist() if np.isfinite(q).all() else []
     names = ["Gamma"] if len(rings) == 1 else [f"Gamma_q{ring:.6g}" for ring in rings]
     named_rings = list(zip(names, rings, strict=True))

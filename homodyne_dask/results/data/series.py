@@ -272,7 +272,7 @@ class SeriesValues(HandedOut):
         """The series over q: itself by '', or that at each value of another variable, by words for it."""
         if self.over == "q":
             return {"": self}
-        if self.over in ("phi", "age") or any("q" not in entry.at for entry in self.entries):
+        if self.over == "phi" or any("q" not in entry.at for entry in self.entries):
             return {}
         groups = self._grouped(self.over, "phi", "from")
         return {place: replace(rings, over="q", global_fit=None) for place, rings in groups.items()}

@@ -87,6 +87,7 @@ def page_of_cuts(view: FitView) -> draw.Page:
 def _cuts(axes: Axes, view: FitView, b: int) -> None:
     scan, read = view.scan, view.cuts
     x, y = ("lag [s]", "g₂") if scan.is_table else ("lag t₂ − t₁ [s]", "c₂")
+    x, y = ("exposure [s]", "1 + contrast") if scan.attributes.exposures else (x, y)
     draw.label_axes(axes, x, y, style.bin_name(scan, b), log="x")
     ages = means.ages(read, b, scan)
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(ages), 1)))

@@ -368,4 +368,5 @@ def report_of_comparison(comparison: ComparisonValues) -> Document:
         method = f"leaving out each of the {comparison.bins} independent bins in turn"
         on_score = _OF_LEFT_OUT
     caption = f"{len(comparison.fits)} fits to {comparison.store}, compared by {method}"
-    return table_document(caption, rows, notes=[comparison.sentence, on_score, _ON_CRITERIA])
+    notes = [comparison.sentence, comparison.sentence_of_not_compared, on_score, _ON_CRITERIA]
+    return table_document(caption, rows, notes=[*filter(None, notes)])

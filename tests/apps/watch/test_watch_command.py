@@ -104,6 +104,23 @@ def test_an_overwritten_file_is_fitted_again_and_a_touched_one_keeps_its_result(
 
 
 @pytest.mark.long
+def test_a_file_of_the_size_and_time_of_the_one_that_it_replaces_is_fitted(watched, made):
+    Path("in/A0002_results.hdf").unlink()
+    file = Path("in/A0001_results.hdf")
+    summary, results = Path("out/A0001_results.hdf_fit/summary.json"), []
+    for end, mode in ((b"1", 0o644), (b"2", 0o644), (b"2", 0o640)):
+        Path("copy").write_bytes((made / "A_results.hdf").read_bytes() + end)
+        os.utime("copy", ns=(10**18, 10**18))
+        Path("copy").chmod(mode)
+        Path("copy").rename(file)
+        assert run(*WATCH).exit_code == 0
+        digest = load_result(summary.parent).provenance.inputs["source_sha256"]
+        results.append((digest, summary.stat().st_mtime_ns))
+    assert results[0][0] != results[1][0]
+    assert results[1] == results[2]
+
+
+@pytest.mark.long
 def test_what_is_no_store_is_never_removed(watched):
     notes = Path("out/stores/A0001_results.hdf.zarr/notes.txt")
     Path("elsewhere").mkdir()

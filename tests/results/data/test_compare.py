@@ -106,6 +106,20 @@ def test_by_clic_a_richer_fit_is_chosen_in_five_percent_of_cases(bins, fall, ric
     assert found.fits[0].penalty == 8
 
 
+@pytest.mark.parametrize(("best", "level"), [("power_law", 0.05 / 2), ("vibration", 0.05 / 2 / 50)])
+def test_the_frequencies_of_a_search_are_paid_by_the_fit_that_made_it(best, level):
+    for factor, chosen in ((0.98, "brownian"), (1.02, best)):
+        fall = {best: 4 * T2(level, 1, 1e9) * factor}
+        found = hd.compare(
+            {
+                "brownian": by_noise("static", 1),
+                "power_law": by_noise("static", 2, fall.get("power_law", 0.0)),
+                "vibration": by_noise("static", 2, fall.get("vibration", 0.0), searched=50),
+            }
+        )
+        assert found.chosen == chosen
+
+
 def test_bins_are_left_out_where_they_are_many_or_their_noise_is_unknown():
     def left_out(bins: int, **changes) -> bool:
         fits = [by_noise(name, FREE[name], bins=bins, **changes) for name in ("static", "brownian")]

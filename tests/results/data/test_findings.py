@@ -36,7 +36,7 @@ NUMBERS = {
     "exchange": "D0_ref and D0_sample", "fast": 2, "frames": [30, 35], "freedom": 4.0, "high": 0.31,
     "highest": 31.4, "independent": 6, "lag": [0.1, 0.1], "largest": 6.1, "limit": 0.5,
     "limits": {"D0": [None, 12.0, "Å²/s"]}, "low": 0.2, "lowest": 0.31, "model": "brownian", "moment": 5.0,
-    "needed": 8, "few": 8, "ages": [[0.0, 0.9]],
+    "needed": 8, "few": 8, "ages": [[0.0, 0.9]], "formula": "a-command",
     "of_bins": 2.5, "of_scan": False, "option": "model", "p": 1e-5, "pairs": 48884, "percent": 7.0,
     "period": 4,
     "power": [1.52, 0.04], "precision": "mixed", "profile": "parabolic", "q": "0.01", "rate": -2.7e-4,

@@ -81,7 +81,7 @@ def test_windows_of_age_keep_the_origin_of_time(diffusing, word, windows, frames
 MISTAKES = [
     ("another word", {"over": "psi"}, "over 'psi' is unknown"),
     ("no windows", {"over": "age"}, "needs windows"),
-    ("windows of q", {"over": "q", "windows": 3}, "applies only to over 'age'"),
+    ("windows of φ", {"over": "phi", "windows": 3}, "applies only to over 'age' and 'q'"),
     ("too many", {"over": "age", "windows": 21}, "give a number from 1 to 20"),
     ("none", {"over": "age", "windows": []}, "empty list"),
     ("outside", {"over": "age", "windows": [(90, 99)]}, "fewer than 3 frames"),
