@@ -24,6 +24,8 @@ MOST = 10
 """Most parameters that are drawn, the first ones."""
 SIDE, GAP, LEFT, RIGHT, BELOW, ABOVE = 1.2, 0.08, 0.85, 0.1, 0.65, 0.15
 """Inches: of a panel at most, between two, and around all."""
+WITH_CORNER = 4
+"""Parameters from which the corner above the panels has room for the legend."""
 CELLS = 40
 """Cells of a density along one axis."""
 MARGIN = 0.12
@@ -99,7 +101,8 @@ def draw_corner(result: FitResult, tree: DataTree, ax: Axes | None = None) -> dr
             axes.set_ylabel(up.label, fontsize=draw.SMALL, va="center")
             axes.yaxis.set_label_coords(-(LEFT - 0.25) / side, 0.5)
     note = plain_label(tree.attrs["adjust_note"])
-    foot, height = draw.footer(picture, width, BELOW + inside + ABOVE, note)
+    height_of_panels, has_corner = BELOW + inside + ABOVE, n >= WITH_CORNER
+    foot, height = draw.footer(picture, width, height_of_panels, note, has_corner)
     ends = {"left": LEFT / width, "right": (LEFT + inside) / width}
     grid.update(**ends, bottom=(BELOW + foot) / height, top=1 - ABOVE / height)
     for axes in picture.axes:

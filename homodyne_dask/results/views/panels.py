@@ -139,20 +139,29 @@ class Page(NamedTuple):
         return picture
 
 
-def footer(picture: Any, width: float, height_of_panels: float, words: str) -> tuple[float, float]:
-    """Add one legend of all panels, and words below it; return their height and that of the figure."""
+def footer(
+    picture: Any, width: float, height_of_panels: float, words: str, has_corner: bool = False
+) -> tuple[float, float]:
+    """Add one legend of all panels, and words below it; return their height and that of the figure.
+
+    has_corner: the upper right of the figure is empty, and takes the legend.
+    """
     lines = textwrap.wrap(words, int((width - 0.3) / LETTER))
     labelled = [axes.get_legend_handles_labels() for axes in picture.axes]
     marks = {
         name: mark for handles, names in labelled for mark, name in zip(handles, names, strict=True)
     }
     across = max(1, int(width / (0.45 + LETTER * max(map(len, marks), default=1))))
-    text, key = (LINE * n + 0.1 * (n > 0) for n in (len(lines), -(-len(marks) // across)))
+    rows = 0 if has_corner else -(-len(marks) // across)
+    text, key = (LINE * n + 0.1 * (n > 0) for n in (len(lines), rows))
     total = height_of_panels + text + key
     if isinstance(picture, Figure):  # not a part of another one
         picture.set_size_inches(width, total)
     if marks:
-        look = {"loc": "lower center", "bbox_to_anchor": (0.5, text / total), "ncols": across}
+        look: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1.0, 1.0)}
+        if not has_corner:
+            below = (0.5, text / total)
+            look = {"loc": "lower center", "bbox_to_anchor": below, "ncols": across}
         legend(picture, *marks.values(), labels=list(marks), borderaxespad=0.2, **look)
     if lines:
         picture.supxlabel("\n".join(lines), fontsize=SMALL, color=GREY)
