@@ -29,6 +29,9 @@ DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
 MOST_SHOWN = 4
 """Bins of which single figures are drawn."""
+LONG, DECAYS_SHOWN, FRAMES_SHOWN = 4, 16, 40
+"""A record that is LONG times as long as so many decays of the slowest bin, and frames, is long: in a map of
+all of it decays are too narrow to be seen."""
 
 
 def fitted_scan(result: FitValues, store: AnyPath | None = None) -> Scan:
@@ -148,8 +151,21 @@ class FitView:
         first, stop = -(-self.scan.frames[0] // axis.side), self.scan.frames[1] // axis.side
         return replace(axis, first=first, number=max(stop - first, 1))
 
-    def map_of(self, bin: int) -> BinMap:
-        window = means.read_window(self.scan, self.read, bin, self.axis, self.axis)
+    @cached_property
+    def axis_of_figure(self) -> means.CellAxis:
+        """The cells along both sides of a map that is drawn: of a long record those around its middle."""
+        first, last = means.used_span(self.scan)
+        decays = decay_times(self.model, self.scan)[self.shown]
+        length = DECAYS_SHOWN * max(decays[np.isfinite(decays)], default=np.inf)
+        length = max(length, FRAMES_SHOWN * frame_spacing(self.scan.time))
+        if not LONG * length < last - first:
+            return self.axis
+        middle = 0.5 * (first + last)
+        return means.cell_axes(self.scan, *[(middle - length / 2, middle + length / 2)] * 2)[0]
+
+    def map_of(self, bin: int, axis: means.CellAxis | None = None) -> BinMap:
+        axis = self.axis if axis is None else axis
+        window = means.read_window(self.scan, self.read, bin, axis, axis)
         data = np.where(window.lags >= self.result.config["min_lag"], window.c2, np.nan)
         return BinMap(bin, data, *self.model_of(bin, window))
 

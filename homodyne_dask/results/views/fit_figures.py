@@ -42,9 +42,12 @@ FEWEST = 8
 
 
 def page_of_maps(view: FitView) -> draw.Page:
-    reach = _reach(np.concatenate([bin_map.residual.ravel() for bin_map in view.maps]))
-    edges, side, maps = view.axis.edges(view.scan), view.axis.side, dict[str, Any]()
-    for bin_map in view.maps:
+    axis, drawn = view.axis_of_figure, view.maps
+    if axis != view.axis:
+        drawn = [view.map_of(bin_map.bin, axis) for bin_map in view.maps]
+    reach = _reach(np.concatenate([bin_map.residual.ravel() for bin_map in drawn]))
+    edges, side, maps = axis.edges(view.scan), axis.side, dict[str, Any]()
+    for bin_map in drawn:
         values = np.concatenate([v[np.isfinite(v)] for v in (bin_map.data, bin_map.model)])
         low, high = np.quantile(values, (0.01, 0.99)) if len(values) else (0.0, 1.0)
         c2 = "cividis", (low, high if high > low else low + 1.0)
@@ -56,8 +59,11 @@ def page_of_maps(view: FitView) -> draw.Page:
             maps[f"{name} {view.scan.label[bin_map.bin]}"] = partial(
                 _map, edges=edges, values=getattr(bin_map, name), title=title, look=look
             )
-    cells = f"data are means over {side}×{side} pairs" if side > 1 else ""
-    return draw.Page(maps, 3, SIDE, cells, LEFT, RIGHT)
+    words = [f"data are means over {side}×{side} pairs"] * (side > 1)
+    if axis != view.axis:
+        first, last = view.axis.edges(view.scan)[[0, -1]]
+        words.append(f"the middle of a record from {first:.3g} to {last:.3g} s")
+    return draw.Page(maps, 3, SIDE, "; ".join(words), LEFT, RIGHT)
 
 
 def _map(

@@ -199,6 +199,20 @@ def test_the_model_of_a_picture_is_the_mean_of_the_prediction(convention, flowin
     np.testing.assert_allclose((means - 1.0) / 0.2, slow, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize(("D0", "shown"), [(2e4, 90.0), (6e4, 9.15), (1e6, 4.0)])
+def test_maps_of_a_record_of_many_decays_show_the_decays_in_its_middle(tmp_path, D0, shown):
+    theta = np.array([D0, 0.0, 0.0])
+    scan = scan_of(tmp_path, theta, n=900)
+    view = FitView(result_for(scan, theta), scan)
+    picture = plots.page_of_maps(view).figure()
+    low, high = picture.axes[0].get_xlim()
+    assert high - low == pytest.approx(shown, abs=0.3)
+    assert (high + low) / 2 == pytest.approx(45.0, abs=0.3)
+    is_part = "the middle of a record from -0.05 to 90 s" in picture.get_supxlabel()
+    assert is_part == (shown < 90)
+    assert view.axis.number * view.axis.side > 890  # files keep all of the record
+
+
 def test_maps_are_symmetric_with_a_blank_diagonal_and_residuals_in_units_of_sigma(tmp_path):
     scan = scan_of(tmp_path, FLOW, dead=[30])
     view = FitView(result_for(scan, FLOW), scan)
