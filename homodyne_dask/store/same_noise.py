@@ -76,7 +76,10 @@ def have_one_noise(
         number = np.abs(signs_of_some) @ np.abs(signs).T.astype(np.float32)
         return np.where(number >= fewest, signs_of_some @ signs.T / np.maximum(number, 1), 0.0)
 
-    return (agreement(signs_of_others) >= SAME_SIGN) & (agreement(signs_beside) < SMOOTH)
+    alike = agreement(signs_of_others) >= SAME_SIGN
+    candidates = np.flatnonzero(alike.any(axis=0))
+    alike[:, candidates] &= agreement(signs_beside[candidates]) < SMOOTH
+    return alike
 
 
 def shift_of_copy(first: Signs, other: Signs) -> int | None:
