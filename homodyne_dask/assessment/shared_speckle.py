@@ -26,6 +26,7 @@ from homodyne_dask.assessment.speckle_covariance import (
     likely_covariance,
     outside_of,
     regular,
+    variances,
 )
 from homodyne_dask.assessment.speckle_noise import FEWEST_CELLS, BinNoise
 from homodyne_dask.solver.array_shapes import (
@@ -198,13 +199,9 @@ def _correlation(covariance: Matrix) -> Matrix:
 
 def shared_speckle(scan: Scan, clusters: BinNumbers, bins: Mapping[int, BinNoise]) -> SharedSpeckle:
     """Return what bins share, by their clusters and by the residuals of neighbours."""
-    places = _Places.of(scan, clusters, list(bins))
-    cells_of = cache(lambda b: _SpeckleOfCells.of(bins[b], scan.n_frames))
-    likely = {axis: _likely_shares(places.rows(axis), cells_of) for axis in AXES}
-    sizes = {axis: shares.sizes for axis, shares in likely.items()}
+    places, likely = _Places.of(scan, clusters, list(bins)), likely_shares(scan, clusters, bins)
     neighbours: dict[int, dict[int, float]] = {}
-    reach = {axis: int((size > SMALLEST).cumprod().sum()) for axis, size in sizes.items()}
-    of_rings, of_sectors = (np.append(1.0, sizes[axis][: reach[axis]]) for axis in AXES)
+    of_rings, of_sectors = (np.append(1.0, likely[axis].of_neighbours) for axis in AXES)
     for along, around in product(range(len(of_rings)), range(1 - len(of_sectors), len(of_sectors))):
         if (along, around) <= (0, 0):
             continue
@@ -216,7 +213,7 @@ def shared_speckle(scan: Scan, clusters: BinNumbers, bins: Mapping[int, BinNoise
         Share(axis, distance, float(size), likely[axis].p)
         for axis in AXES
         if likely[axis].p <= LEVEL
-        for distance, size in enumerate(sizes[axis][: reach[axis]], 1)
+        for distance, size in enumerate(likely[axis].of_neighbours, 1)
     )
     uncertainty = max(likely[axis].uncertainty for axis in AXES)
     return SharedSpeckle(clusters, neighbours, shares, uncertainty)
@@ -235,6 +232,11 @@ class _LikelyShares(NamedTuple):
     """Standard deviation of the first over its size."""
     p: float
     """The probability of so large a likelihood if nothing is shared."""
+
+    @property
+    def of_neighbours(self) -> Float[np.ndarray, " neighbour"]:
+        """The sizes that are not negligible."""
+        return self.sizes[: int((self.sizes > SMALLEST).cumprod().sum())]
 
 
 class _Places(NamedTuple):
@@ -366,6 +368,29 @@ def _possible_changes(noise: BinNoise, frames: int) -> dict[tuple[str, object], 
 
 
 _CellsOf = Callable[[int], _SpeckleOfCells | None]
+
+
+def likely_shares(
+    scan: Scan,
+    clusters: BinNumbers,
+    bins: Mapping[int, BinNoise],
+    fit_of_bin: Mapping[int, int] | None = None,
+) -> dict[str, _LikelyShares]:
+    """Return what residuals tell of shares on both axes; fit_of_bin: the number of that by which theta was
+    found, where this is not the same of all bins."""
+    numbers, places = fit_of_bin or {}, _Places.of(scan, clusters, list(bins))
+    cells_of = cache(lambda b: _SpeckleOfCells.of(bins[b], scan.n_frames, numbers.get(b, 0)))
+    return {axis: _likely_shares(places.rows(axis), cells_of) for axis in AXES}
+
+
+def part_of_errors(noise: BinNoise) -> float:
+    """Return the part of the variances of theta, fitted to this bin alone, which is of speckle."""
+    weighted = noise.cells.pairs[:, None] * noise.columns
+    levels, weights = noise.columns[:, :2], weighted[:, :2]
+    take = np.linalg.solve(levels.T @ weights, weights.T @ noise.columns[:, 2:])
+    scores = (weighted[:, 2:] - weights @ take).T
+    of_all = variances(likely_covariance(noise.of_cells, noise.fit), scores)
+    return float(np.mean(variances(shared_cells(noise, noise), scores) / of_all))
 
 
 def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:

@@ -29,9 +29,10 @@ from homodyne_dask.errors import OptionError, in_line
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series import many_fits as many
-from homodyne_dask.fitting.series.many_fits import Job, PreviousFit, fit_job
+from homodyne_dask.fitting.series.many_fits import FitOutput, Job, PreviousFit, fit_job
 from homodyne_dask.fitting.series.rings_and_windows import (
     Subset,
+    correlations_of_rings,
     fit_subsets_together,
     grouping_of,
     jobs_of,
@@ -221,20 +222,26 @@ def _fit_many(
         )
     model, (over, prefix, folder) = model_named(config.model), _place_of_index(config, jobs)
     rows, statuses, files, joint_fit = list[fit_rows.FitRow](), set[int](), list[Path](), None
+    outputs, correlations = list[FitOutput](), ()
     with client_of(config) as client, folders.locked_folder(folder, f".{prefix}.lock"):
         folders.check_index(folder, config.overwrite or run_options.resume, prefix)
         if config.together:
             jobs, joint_fit = _fit_together(config, jobs, client, over or "scan")
         number, suffix = len(jobs), jobs[0].pictures
         with closing(_ended_fits(config, jobs, client, run_options, shown)) as ended:
-            for row, status in ended:
+            for row, status, output in ended:
                 statuses.add(status)
+                outputs.append(output)
                 rows = fit_rows.without_chance([*rows, row], number)
+                if over == "q" and len(rows) == number:
+                    scan = selected(config, config.data[0])
+                    whole = prepare(scan, model, **config.values())
+                    correlations = correlations_of_rings(whole, outputs)
                 files = folders.write_index(
-                    folder, model.names, rows, number, prefix, joint_fit, suffix
+                    folder, model.names, rows, number, prefix, joint_fit, suffix, correlations
                 )
     if over:
-        report = str(FitSeries(over, tuple(rows), joint_fit))
+        report = str(FitSeries(over, tuple(rows), joint_fit, correlations))
     else:
         names = fit_rows.quantity_names(rows, model.names)
         report = as_text(report_of_fits(config.model, names, rows, len(rows), prefix))
@@ -270,8 +277,8 @@ def _ended_fits(
     client: "Client | None",
     run_options: RunOptions,
     shown: ShowResult | None,
-) -> Generator[tuple[fit_rows.FitRow, int]]:
-    """Run the fits with their progress shown; yield the row and the exit status of each that has ended."""
+) -> Generator[tuple[fit_rows.FitRow, int, FitOutput]]:
+    """Run the fits with their progress shown; yield row, exit status and output of each that has ended."""
     numbers = count(1)
 
     def observed(job: Job, before: PreviousFit) -> AbstractContextManager[Sequence[Callback]]:
@@ -300,4 +307,5 @@ def _ended_fits(
                 status = status_of(result, run_options.strict)
                 if shown and output.files:  # it is not that of an earlier run
                     shown(job, result, output.files)
-            yield fit_rows.fit_row(job.name, job.folder, result, message, job.axis_values), status
+            row = fit_rows.fit_row(job.name, job.folder, result, message, job.axis_values)
+            yield row, status, output

@@ -6,6 +6,8 @@ from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from homodyne_dask.errors import (
     ClusterError,
     HomodyneDaskError,
@@ -18,7 +20,7 @@ from homodyne_dask.fitting.events import Callback
 from homodyne_dask.fitting.fit import require_client
 from homodyne_dask.fitting.observer import require_callbacks
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.fitting.series.many_fits import Job, run_many
+from homodyne_dask.fitting.series.many_fits import FitOutput, Job, run_many
 from homodyne_dask.fitting.series.subsets import (
     OVER,
     Subset,
@@ -32,6 +34,7 @@ from homodyne_dask.fitting.series.subsets import (
 )
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
+from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row, without_chance
 from homodyne_dask.results.data.series import WORDS
 from homodyne_dask.results.result_classes import FitSeries
@@ -40,6 +43,8 @@ from homodyne_dask.store.scan import Scan, as_scan
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from homodyne_dask.assessment.speckle_noise import BinNoise
 
 GROUPS = {"ring": "q", "angle": "angle", "label": "label", "scan": "scan"}
 """Groups of bins of which `per` gives each its own parameters, and what a series is over with them."""
@@ -118,8 +123,32 @@ def jobs_of(
     for subset in subsets:
         opened, path = (lambda scan=subset.scan: scan), folder / subset.folder
         options_of_subset = _options_of(subset, whole, options)
-        jobs.append(Job(subset.name, opened, options_of_subset, path, subset.axis_values))
+        is_ring = next(iter(subset.axis_values)) == "q"
+        jobs.append(
+            Job(
+                subset.name, opened, options_of_subset, path, subset.axis_values,
+                keeps_noise=is_ring and not together,
+            )
+        )  # fmt: skip
     return jobs
+
+
+def correlations_of_rings(request: Request, outputs: Sequence[FitOutput]) -> tuple[float, ...]:
+    """Return how much the errors of rings are correlated that are 1, 2, ... rings apart, by the speckle that
+    these share; none where they share nothing, or that is not known. request: of all rings."""
+    from homodyne_dask.assessment import shared_speckle as shared  # lazy: it loads JAX
+
+    place = {bin: n for n, bin in enumerate(request.scan.bins)}
+    bins: dict[int, BinNoise] = {}
+    fit_of_bin: dict[int, int] = {}
+    for number, output in enumerate(outputs):
+        for b, noise in (output.noise or {}).items():
+            bins[place[b]], fit_of_bin[place[b]] = noise, number
+    if len(bins) < 2:
+        return ()
+    likely = shared.likely_shares(request.scan, request.clusters, bins, fit_of_bin)["rings"]
+    of_errors = np.mean([shared.part_of_errors(noise) for noise in bins.values()])
+    return tuple((of_errors * likely.of_neighbours).tolist())
 
 
 def _check_scaling(scaling: str, subsets: Sequence[Subset], whole: Scan) -> None:
@@ -205,12 +234,15 @@ def fit_each(
         return fit_subsets_together(
             scans, model, subsets, per_group, axis, client, callbacks, options
         )
-    for scan in scans:
-        prepare(scan, model, **options).require_given()
+    requests = [prepare(scan, model, **options) for scan in scans]
+    for request in requests:
+        request.require_given()
     jobs = []
     for subsets_of_scan, scan in zip(subsets, scans, strict=True):
         jobs += jobs_of(subsets_of_scan, scan, options, Path())
-    return FitSeries(axis, tuple(_rows_of(jobs, model, client, callbacks)))
+    rows, outputs = _rows_of(jobs, model, client, callbacks)
+    correlations = correlations_of_rings(requests[0], outputs) if axis == "q" else ()
+    return FitSeries(axis, tuple(rows), correlations=correlations)
 
 
 def _check_axis(over: str | None, over_scans: str | None, per_group: Sequence[str]) -> None:
@@ -227,8 +259,8 @@ def _check_axis(over: str | None, over_scans: str | None, per_group: Sequence[st
 
 def _rows_of(
     jobs: list[Job], model: Model, client: "Client | None", callbacks: Sequence[Callback]
-) -> list[FitRow]:
-    jobs, rows = [job._replace(written=False) for job in jobs], []
+) -> tuple[list[FitRow], list[FitOutput]]:
+    jobs, rows, ended = [job._replace(written=False) for job in jobs], [], []
     with closing(run_many(jobs, model, client, lambda *_: nullcontext(callbacks))) as outputs:
         for job, output in zip(jobs, outputs, strict=True):
             error = output.error
@@ -237,7 +269,8 @@ def _rows_of(
             for event, callback in product(output.events, callbacks):
                 callback(event)
             rows.append(fit_row(job.name, None, output.result, str(error or ""), job.axis_values))
-    return without_chance(rows, len(jobs))
+            ended.append(output)
+    return without_chance(rows, len(jobs)), ended
 
 
 @takes_options()
