@@ -50,18 +50,12 @@ def measure_scatter(
         apart = apart[~np.isnan(apart)]
     if len(apart) < MIN_DIFFERENCES:
         return None
-    apart = np.abs(apart - _median(apart))
-    spread = 1.4826 * float(_median(apart)) / scale
+    apart = np.abs(apart - np.median(apart))
+    spread = 1.4826 * float(np.median(apart)) / scale
     if not 0 < spread < FEW:
         near = apart / scale < FAR * max(spread, spread**2) if spread else ...
         return float(np.sqrt(np.mean(np.square(apart[near]))) / scale)
     return spread
-
-
-def _median(values: np.ndarray) -> float:
-    """Return the median of numbers without NaN; `np.median` takes three times as long for few."""
-    middle = (len(values) - 1) // 2, len(values) // 2
-    return float(np.partition(values, middle)[[*middle]].mean())
 
 
 def _from_smooth(
@@ -232,7 +226,7 @@ def leave_out_fills(c2: Float32[np.ndarray, "t t"]) -> list[Excluded]:
     numbers, counts = np.unique(sample[~np.isnan(sample)], return_counts=True)
     if 3 * counts.max(initial=0) >= 2 * counts.sum():  # as zeros of few photons
         return []
-    often = counts >= OFTEN * _median(counts)
+    often = counts >= OFTEN * np.median(counts)
     if not 0 < np.count_nonzero(often) <= min(MAX_NUMBERS, len(counts) - 1):
         return []
     low, high = np.quantile(np.repeat(numbers[~often], counts[~often]), MIDDLE)
@@ -277,8 +271,8 @@ def _measure_lags(
         pairs = c2.diagonal(lag)
         pairs = pairs[~np.isnan(pairs) & ~np.isin(pairs, without)]
         if len(pairs):
-            lags[0, lag] = _median(pairs)
-            lags[1, lag] = _median(np.abs(pairs - lags[0, lag]))
+            lags[0, lag] = np.median(pairs)
+            lags[1, lag] = np.median(np.abs(pairs - lags[0, lag]))
     return lags
 
 
@@ -417,7 +411,7 @@ def _spacing_of_numbers(c2: Float32[np.ndarray, "t t"], dtype: np.dtype) -> floa
     near = np.abs(np.diagonal(c2, 1))
     near = near[~np.isnan(near)]
     kind = np.float16 if dtype == np.float16 else np.float32  # a store has no more than float32
-    return float(np.spacing(kind(_median(near) if len(near) else 0.0)))
+    return float(np.spacing(kind(np.median(near) if len(near) else 0.0)))
 
 
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:

@@ -55,8 +55,7 @@ Progress = Callable[[int, int], None]
 RECORD_VERSION = 15
 """Form of the records of finished bins: an ingest begun with another form is begun again."""
 LOCAL_TASKS = 2
-"""Matrices worked on at once without a cluster; each takes its float32 size, twice that when read. Of small
-ones it is one: Python runs for most of their time, and one thread of it at once."""
+"""Matrices worked on at once without a cluster; each takes its float32 size, twice that when read."""
 
 
 class BinRow(NamedTuple):
@@ -449,8 +448,7 @@ def _write_bins(job: _IngestJob, use, client, progress: Progress | None) -> list
     total = len(job.source.label)
     todo = [bins for bins in job.batches() if bins.start not in done]
     if client is None:
-        at_once = 1 if len(job.batches()[0]) > 1 else LOCAL_TASKS
-        pool = futures.ThreadPoolExecutor(at_once)
+        pool, at_once = futures.ThreadPoolExecutor(LOCAL_TASKS), LOCAL_TASKS
     else:  # one task per thread
         pool, at_once = client.get_executor(pure=False), max(1, sum(client.nthreads().values()))
     with pool, _lost_workers(client):

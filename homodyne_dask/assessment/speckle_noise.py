@@ -72,10 +72,10 @@ lowest order the noise of a contrast β depends on β²/P and β μ alone: what 
 the difference."""
 SIGMA_ALIKE = 0.03
 """Mean relative difference of how σ changes over frames, up to which bins share their noise."""
-F_ALIKE, SLOPES_ALIKE = 0.03, 0.06
+F_ALIKE, SLOPES_ALIKE = 0.01, 0.04
 """Differences of f in any cell, and of its derivatives over their largest, up to which bins of several q
 share the noise of one in their middle; half of that of f with scans that have parameters of their own."""
-Q_ALIKE = 0.03
+Q_ALIKE = 0.01
 """Relative distance of neighbouring rings, up to which their f are compared."""
 COUNTS_ALIKE = 0.05
 """Relative width of the intervals of known counts in which bins that share their noise have one μ."""

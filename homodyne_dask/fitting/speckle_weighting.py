@@ -24,7 +24,6 @@ from homodyne_dask.assessment.shared_speckle import shared_speckle
 from homodyne_dask.assessment.speckle_blocks import CellGrid
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, weighted_errors
 from homodyne_dask.assessment.speckle_noise import (
-    BinData,
     BinNoise,
     NoiseCache,
     averages_of_means,
@@ -37,7 +36,6 @@ from homodyne_dask.fitting.minimize import FitRecord, minimize
 from homodyne_dask.fitting.start.initial_values import find_start
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellSums, Gram
-from homodyne_dask.machine.cores_and_cgroup_limits import on_cores
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -185,8 +183,8 @@ class SpeckleWeighting:
         grid = grid_of_weights(averaged, stop - first, len(used))
         cells = request.scan.cells
         means = None if cells is None else self.data.over(CELL_MEANS, AtTheta(state.theta))
-        of_group = partial(noise_of_group, point, grid, of_pairs=False)
-        bins = noise_of_bins(end, point, used, averaged, means, of_group, self._on_cores)
+        of_group = partial(noise_of_group, point, grid, of_pairs=False, cache=self.computed)
+        bins = noise_of_bins(end, point, used, averaged, means, of_group)
         if bins is None:
             return False
         self.bins, self.joint = bins, end.equations
@@ -195,16 +193,6 @@ class SpeckleWeighting:
             self.weights[b] = noise.cells.share.T @ noise.inverse @ noise.cells.share
             self.counted[b] = len(noise.residual)
         return True
-
-    def _on_cores(
-        self, of_group: Callable[..., list[BinNoise] | None], groups: list[list[BinData]]
-    ) -> list[list[BinNoise] | None]:
-        """Compute the noise of groups at once: none sees what another adds to `computed`, in their order."""
-        caches, earlier = [[*self.computed] for _ in groups], len(self.computed)
-        noises = on_cores(lambda n: of_group(groups[n], cache=caches[n]), range(len(groups)))
-        for cache in caches:
-            self.computed += cache[earlier:]
-        return noises
 
     @one_blas_thread()
     def errors(self, end: FitEnd) -> SpeckleErrors | None:

@@ -136,12 +136,7 @@ def metadata_of_arrays(
 
 def is_uneven(time: Float[np.ndarray, " t"]) -> bool:
     steps = np.diff(time)
-    least, most = steps.min(), steps.max()
-    # at most the median, which takes longer: it is asked of each bin
-    return bool(
-        most - least > MAX_SPACING_VARIATION * least
-        and most - least > MAX_SPACING_VARIATION * np.median(steps)
-    )
+    return bool(np.ptp(steps) > MAX_SPACING_VARIATION * np.median(steps))
 
 
 def sigma_words(source: str) -> str:

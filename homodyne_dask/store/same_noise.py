@@ -76,10 +76,7 @@ def have_one_noise(
         number = np.abs(signs_of_some) @ np.abs(signs).T.astype(np.float32)
         return np.where(number >= fewest, signs_of_some @ signs.T / np.maximum(number, 1), 0.0)
 
-    alike = agreement(signs_of_others) >= SAME_SIGN
-    candidates = np.flatnonzero(alike.any(axis=0))
-    alike[:, candidates] &= agreement(signs_beside[candidates]) < SMOOTH
-    return alike
+    return (agreement(signs_of_others) >= SAME_SIGN) & (agreement(signs_beside) < SMOOTH)
 
 
 def shift_of_copy(first: Signs, other: Signs) -> int | None:

@@ -221,7 +221,9 @@ def read_slice(path: Path, where: str, layout: MatrixAxes) -> np.ndarray:
 
 def read_array(path: Path, name: str, index: Index = ()) -> np.ndarray:
     with hdf5.open_hdf5(path) as file:
-        return hdf5.read_part(file, name, index, turned_by=MATLAB)
+        if MATLAB in hdf5.attributes_of(file, name):
+            return hdf5.read_part(file, name, index[::-1]).T
+        return hdf5.read_part(file, name, index)
 
 
 def _shape(dataset: h5py.Dataset) -> tuple[int, ...]:

@@ -47,10 +47,7 @@ def has_group(file: h5py.File, group: str) -> bool:
 
 
 def attributes_of(file: h5py.File, name: str) -> dict[str, Any]:
-    return _attributes(file, name, object_at(file, name))
-
-
-def _attributes(file: h5py.File, name: str, item: h5py.HLObject | None) -> dict[str, Any]:
+    item = object_at(file, name)
     with reading(file, name):
         return {} if item is None else {as_text(key): value for key, value in item.attrs.items()}
 
@@ -66,36 +63,26 @@ def array(file: h5py.File, name: str) -> np.ndarray:
         raise wrong(file, name, f"has shape {dataset.shape}: it is damaged")
     with reading(file, name):
         values = part_of(dataset)
-    return _unpacked(file, name, values, _attributes(file, name, dataset))
+    return _unpacked(file, name, values)
 
 
 def optional(file: h5py.File, name: str) -> np.ndarray | None:
     return None if dataset_at(file, name) is None else array(file, name)
 
 
-def read_part(
-    file: h5py.File, name: str, index: Any = (), turned_by: str | None = None
-) -> np.ndarray:
-    """Return a part of a dataset of matrices, of which the size was checked before.
-
-    turned_by: the attribute of datasets whose axes are in the opposite order.
-    """
+def read_part(file: h5py.File, name: str, index: Any = ()) -> np.ndarray:
+    """Return a part of a dataset of matrices, of which the size was checked before."""
     dataset = dataset_at(file, name)
     if dataset is None:
         raise SourceError(f"{file.filename} no longer has {name}")
-    attributes = _attributes(file, name, dataset)
-    turned = turned_by in attributes
     with reading(file, name, checked_size=True):
-        values = part_of(dataset, index[::-1] if turned else index)
-    values = _unpacked(file, name, values, attributes)
-    return values.T if turned else values
+        values = part_of(dataset, index)
+    return _unpacked(file, name, values)
 
 
-def _unpacked(
-    file: h5py.File, name: str, values: np.ndarray, attributes: dict[str, Any]
-) -> np.ndarray:
+def _unpacked(file: h5py.File, name: str, values: np.ndarray) -> np.ndarray:
     """Return numbers of a dataset as its attributes say: NaN where missing or not valid, then scaled."""
-    attributes = {key.lower(): value for key, value in attributes.items()}
+    attributes = {key.lower(): value for key, value in attributes_of(file, name).items()}
     packing = {
         key: _numbers_of(file, name, key, attributes[key]) for key in PACKING if key in attributes
     }

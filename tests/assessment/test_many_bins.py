@@ -191,7 +191,7 @@ DECAYED = np.concatenate([RINGS[:6], 0.05 * 1.003 ** np.arange(6)])
         (SECTORS, "frozen + brownian", {"offset": "prior=1:0.001"}, 2),
         (SECTORS, "brownian", {"weighting": "speckle"}, 2),
         (RINGS, "brownian", {}, 4),
-        (DECAYED, "brownian", {}, 5),
+        (DECAYED, "brownian", {}, 8),
     ],
 )
 def test_bins_of_one_noise_have_the_errors_that_each_has_alone(
