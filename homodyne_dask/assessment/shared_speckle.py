@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations, pairwise, product
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -53,8 +54,8 @@ SMALLEST = 0.02
 """Share below which bins are independent."""
 LONGEST_ROW, MOST_ROWS = 12, 6
 """Bins of a row, and rows, whose likelihood is computed."""
-MOST_DIRECTIONS, MOST_VALUES = 40, 400
-"""Combinations of cells, those with the most speckle, of a bin and of a row."""
+MOST_DIRECTIONS = 40
+"""Combinations of cells of a bin, those with the most speckle."""
 ENOUGH_VALUES = 20
 """More values of a row than columns, with fewer of which only smooth misfits are left out."""
 MOST_JITTER = 5.0
@@ -69,10 +70,8 @@ WRAPS = 1.5
 class Share(NamedTuple):
     axis: str
     """'rings' or 'sectors'."""
-    distance: int
-    """1 of next neighbours."""
     size: float
-    """Part of the speckle that bins at this distance share, from 0 to 1."""
+    """Part of the speckle that next neighbours share, from 0 to 1."""
     p: float
     """Probability of so large a share if they share nothing."""
 
@@ -209,20 +208,14 @@ def shared_speckle(scan: Scan, clusters: BinNumbers, bins: Mapping[int, BinNoise
         for a, b in places.pairs_apart(along, around):
             neighbours.setdefault(a, {})[b] = share
             neighbours.setdefault(b, {})[a] = share
-    shares = tuple(
-        Share(axis, distance, float(size), likely[axis].p)
-        for axis in AXES
-        if likely[axis].p <= LEVEL
-        for distance, size in enumerate(likely[axis].of_neighbours, 1)
-    )
+    shares = [Share(axis, float(likely[axis].sizes[0]), likely[axis].p) for axis in AXES]
+    seen = tuple(share for share in shares if share.p <= LEVEL)
     uncertainty = max(likely[axis].uncertainty for axis in AXES)
-    return SharedSpeckle(clusters, neighbours, shares, uncertainty)
+    return SharedSpeckle(clusters, neighbours, seen, uncertainty)
 
 
-class _Row(NamedTuple):
-    bins: list[int]
-    apart: Int[np.ndarray, "bin bin"]
-    """Their distances: 1 of next neighbours."""
+_Row = tuple[list[int], Int[np.ndarray, "bin bin"]]
+"""Bins, and their distances: 1 of next neighbours."""
 
 
 class _LikelyShares(NamedTuple):
@@ -278,7 +271,7 @@ class _Places(NamedTuple):
                 if axis == "sectors" and self.around:
                     apart = np.minimum(apart, self.around - apart)
                 if len(piece) > 1:
-                    pieces.append(_Row([row[place] for place in piece.tolist()], apart))
+                    pieces.append(([row[place] for place in piece.tolist()], apart))
         return pieces
 
     def pairs_apart(self, along: int, around: int) -> list[tuple[int, int]]:
@@ -330,11 +323,9 @@ class _SpeckleOfCells(NamedTuple):
     """Of these combinations by fitted parameters, and by what the model may lack."""
 
     @classmethod
-    def of(cls, noise: BinNoise, frames: int, fit: int = 0) -> "_SpeckleOfCells | None":
-        """None with too few cells. fit: the number of that by which theta was found."""
+    def of(cls, noise: BinNoise, frames: int, fit: str = "") -> "_SpeckleOfCells":
+        """fit: the name of that by which theta was found."""
         outside = outside_of(noise.columns[:, :2])
-        if len(outside) < FEWEST_CELLS:
-            return None
         covariance = likely_covariance(noise.of_cells, noise.fit)
         root = np.linalg.cholesky(regular(outside @ covariance @ outside.T))
         white = np.linalg.solve(root, outside)
@@ -343,10 +334,6 @@ class _SpeckleOfCells(NamedTuple):
         changes = _possible_changes(noise, frames)
         changes |= {("theta", (fit, n)): column for n, column in enumerate(noise.columns[:, 2:].T)}
         return cls(noise, to, {name: to @ change for name, change in changes.items()})
-
-    def first_values(self, most: int) -> "_SpeckleOfCells":
-        changes = {name: change[:most] for name, change in self.changes.items()}
-        return _SpeckleOfCells(self.noise, self.to[:most], changes)
 
 
 def _possible_changes(noise: BinNoise, frames: int) -> dict[tuple[str, object], PerCell]:
@@ -367,19 +354,19 @@ def _possible_changes(noise: BinNoise, frames: int) -> dict[tuple[str, object], 
     return {name: contrast * change for name, change in changes.items()}
 
 
-_CellsOf = Callable[[int], _SpeckleOfCells | None]
+_CellsOf = Callable[[int], _SpeckleOfCells]
 
 
 def likely_shares(
     scan: Scan,
     clusters: BinNumbers,
     bins: Mapping[int, BinNoise],
-    fit_of_bin: Mapping[int, int] | None = None,
+    fit_of_bin: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[str, _LikelyShares]:
-    """Return what residuals tell of shares on both axes; fit_of_bin: the number of that by which theta was
-    found, where this is not the same of all bins."""
-    numbers, places = fit_of_bin or {}, _Places.of(scan, clusters, list(bins))
-    cells_of = cache(lambda b: _SpeckleOfCells.of(bins[b], scan.n_frames, numbers.get(b, 0)))
+    """Return what residuals tell of shares on both axes; fit_of_bin: names of several, by each of which theta
+    of some bins was found."""
+    places = _Places.of(scan, clusters, sorted(bins))
+    cells_of = cache(lambda b: _SpeckleOfCells.of(bins[b], scan.n_frames, fit_of_bin.get(b, "")))
     return {axis: _likely_shares(places.rows(axis), cells_of) for axis in AXES}
 
 
@@ -416,11 +403,7 @@ def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
 def _log_likelihood(row: _Row, cells_of: _CellsOf) -> Float[np.ndarray, "power correlation"]:
     """Return the logarithm of the restricted likelihood of a row; 0 with too few values."""
     log = np.zeros((len(POWERS), len(CORRELATIONS)))
-    bins = [of_bin for b in row.bins if (of_bin := cells_of(b)) is not None]
-    apart = row.apart[np.ix_(*[[cells_of(b) is not None for b in row.bins]] * 2)]
-    if len(bins) < 2:
-        return log
-    bins = [of_bin.first_values(MOST_VALUES // len(bins)) for of_bin in bins]
+    bins, apart = [cells_of(b) for b in row[0]], row[1]
     edges = np.cumsum([0, *(len(of_bin.to) for of_bin in bins)])
     places = [slice(*place) for place in pairwise(edges.tolist())]
     outside = _outside_of_misfits(bins, places)

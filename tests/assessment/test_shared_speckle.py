@@ -14,7 +14,6 @@ from homodyne_dask.assessment.shared_speckle import (
     SharedSpeckle,
     _likely_shares,
     _Places,
-    _Row,
     _SpeckleOfCells,
     shared_fields,
 )
@@ -115,7 +114,7 @@ def test_what_is_shared_is_added_once_for_each_pair():
     rng, n = np.random.default_rng(0), 4
     shares = np.array([[1, 1, 0.5, 0], [1, 1, 0.5, 0.2], [0.5, 0.5, 1, 0.3], [0, 0.2, 0.3, 1]])
     neighbours = {b: {a: shares[a, b] for a in range(n) if 0 < shares[a, b] < 1} for b in range(n)}
-    clusters, seen = np.array([0, 0, 1, 2]), Share("rings", 1, 0.5, 0.001)
+    clusters, seen = np.array([0, 0, 1, 2]), Share("rings", 0.5, 0.001)
     shared = SharedSpeckle(clusters, neighbours, (seen,))
     maps = {b: rng.normal(size=(2, 3)) for b in range(n)}
     between = rng.normal(size=(3, 3))
@@ -171,7 +170,7 @@ def shares_of(correlation, bins=8, seed=0, changes=(), directions=24):
         named = {("smooth", n): change for n, change in enumerate(fitted)}
         cells.append(_SpeckleOfCells(noise, np.eye(directions), named))
     apart = np.abs(np.subtract.outer(np.arange(bins), np.arange(bins)))
-    return _likely_shares([_Row(list(range(bins)), apart)], cells.__getitem__), apart
+    return _likely_shares([(list(range(bins)), apart)], cells.__getitem__), apart
 
 
 def falling(size, power=1.0, bins=8):
@@ -260,9 +259,9 @@ def places(q, phi, clusters=None, scans=None):
 def pairs(of_places, axis, distance):
     """Return the pairs of bins of rows at a distance."""
     return sorted(
-        tuple(sorted((row.bins[a], row.bins[b])))
-        for row in of_places.rows(axis)
-        for a, b in np.argwhere(np.triu(row.apart == distance)).tolist()
+        tuple(sorted((bins[a], bins[b])))
+        for bins, apart in of_places.rows(axis)
+        for a, b in np.argwhere(np.triu(apart == distance)).tolist()
     )
 
 

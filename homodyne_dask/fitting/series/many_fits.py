@@ -7,7 +7,6 @@ its result; what an earlier run left there, a result or a checkpoint, is kept, c
 
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -43,8 +42,6 @@ from homodyne_dask.sweep.plan import Plan
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-    from homodyne_dask.assessment.speckle_noise import BinNoise
-
 
 class Job(NamedTuple):
     name: str
@@ -64,8 +61,8 @@ class Job(NamedTuple):
     compared: tuple[dict[str, Any], ...] = ()
     result: FitResult | None = None
     """Its result where it was made together with others: it is only written."""
-    keeps_noise: bool = False
-    """Whether the noise of its bins is compared with that of other jobs."""
+    with_noise: bool = False
+    """Whether its last event is to have the noise of bins, which is large."""
 
 
 class FitOutput(NamedTuple):
@@ -74,8 +71,6 @@ class FitOutput(NamedTuple):
     files: tuple[Path, ...] = ()
     events: tuple[Event, ...] = ()
     """Those of a fit that a worker made."""
-    noise: "Mapping[int, BinNoise] | None" = None
-    """Of the bins of the store, by their number there, of a job that keeps it."""
 
 
 def is_small(scan: Scan) -> bool:
@@ -239,7 +234,7 @@ class StartedFit:
         return self.future is None or self.future.done()
 
     def output(self, observed: Observed) -> FitOutput:
-        before, job, noise, last = self.previous, self.job, None, deque[Event](maxlen=1)
+        before, job = self.previous, self.job
         with observed(job, before) as callbacks:
             try:
                 if before.error is not None:
@@ -247,15 +242,16 @@ class StartedFit:
                 if before.result is not None:
                     return FitOutput(before.result)
                 if self.future is not None and self.future.client is not None:
-                    output = modules_with_dask()[0].gathered(self.future.client, [self.future])[0]
+                    output: FitOutput = modules_with_dask()[0].gathered(
+                        self.future.client, [self.future]
+                    )[0]
                     show_on_page(self.future.client, output.events)
                     if output.files or not job.written:
                         return output
-                    job, noise = job._replace(overwrite=True, result=output.result), output.noise
-                arguments = {"client": self.client, "resume": before.resume}
-                arguments["callbacks"] = [*callbacks, last.append]
+                    job = job._replace(overwrite=True, result=output.result)
+                arguments = {"client": self.client, "callbacks": callbacks, "resume": before.resume}
                 result, files = fit_job(job, self.model, **arguments)
-                return FitOutput(result, files=files, noise=noise or _kept_noise(job, last))
+                return FitOutput(result, files=files)
             except Exception as e:  # not even a bug may stop the other fits
                 return FitOutput(error=e)
 
@@ -328,13 +324,6 @@ def _first_planned(jobs: Iterable[Job], model: Model, client: "Client") -> tuple
 def fit_on_worker(job: Job, model: Model) -> FitOutput:
     events: list[Event] = []
     result, files = fit_job(job, model, callbacks=[events.append], saved=False)
-    noise = _kept_noise(job, events)
-    # it is large, and sent where it is needed alone
-    events = [replace(e, noise=None) if isinstance(e, FitEnded) else e for e in events]
-    return FitOutput(result, files=files, events=tuple(events), noise=noise)
-
-
-def _kept_noise(job: Job, events: "Sequence[Event]") -> "Mapping[int, BinNoise] | None":
-    if not job.keeps_noise:
-        return None
-    return next((event.noise for event in events if isinstance(event, FitEnded)), None)
+    if not job.with_noise:
+        events = [replace(e, noise=None) if isinstance(e, FitEnded) else e for e in events]
+    return FitOutput(result, files=files, events=tuple(events))

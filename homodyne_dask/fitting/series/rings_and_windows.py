@@ -16,11 +16,11 @@ from homodyne_dask.errors import (
     require_type,
     shown,
 )
-from homodyne_dask.fitting.events import Callback
+from homodyne_dask.fitting.events import Callback, Event, FitEnded
 from homodyne_dask.fitting.fit import require_client
 from homodyne_dask.fitting.observer import require_callbacks
 from homodyne_dask.fitting.prepare import prepare
-from homodyne_dask.fitting.series.many_fits import FitOutput, Job, run_many
+from homodyne_dask.fitting.series.many_fits import Job, run_many
 from homodyne_dask.fitting.series.subsets import (
     OVER,
     Subset,
@@ -123,32 +123,34 @@ def jobs_of(
     for subset in subsets:
         opened, path = (lambda scan=subset.scan: scan), folder / subset.folder
         options_of_subset = _options_of(subset, whole, options)
-        is_ring = next(iter(subset.axis_values)) == "q"
-        jobs.append(
-            Job(
-                subset.name, opened, options_of_subset, path, subset.axis_values,
-                keeps_noise=is_ring and not together,
-            )
-        )  # fmt: skip
+        job = Job(subset.name, opened, options_of_subset, path, subset.axis_values)
+        jobs.append(job._replace(with_noise=next(iter(subset.axis_values)) == "q"))
     return jobs
 
 
-def correlations_of_rings(request: Request, outputs: Sequence[FitOutput]) -> tuple[float, ...]:
-    """Return how much the errors of rings are correlated that are 1, 2, ... rings apart, by the speckle that
-    these share; none where they share nothing, or that is not known. request: of all rings."""
-    from homodyne_dask.assessment import shared_speckle as shared  # lazy: it loads JAX
+class SharedByRings:
+    """A callback of the fits of single rings, whose noise tells how much speckle they share."""
 
-    place = {bin: n for n, bin in enumerate(request.scan.bins)}
-    bins: dict[int, BinNoise] = {}
-    fit_of_bin: dict[int, int] = {}
-    for number, output in enumerate(outputs):
-        for b, noise in (output.noise or {}).items():
-            bins[place[b]], fit_of_bin[place[b]] = noise, number
-    if len(bins) < 2:
-        return ()
-    likely = shared.likely_shares(request.scan, request.clusters, bins, fit_of_bin)["rings"]
-    of_errors = np.mean([shared.part_of_errors(noise) for noise in bins.values()])
-    return tuple((of_errors * likely.of_neighbours).tolist())
+    def __init__(self, whole: Request) -> None:
+        self.whole, self.fits = whole, dict[int, str]()
+        self.bins: dict[int, BinNoise] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, FitEnded):
+            noises = {self.whole.scan.bins.index(b): n for b, n in (event.noise or {}).items()}
+            self.bins |= noises
+            self.fits |= dict.fromkeys(noises, event.fit)
+
+    def correlations(self) -> tuple[float, ...]:
+        """Return those of the errors of fits 1, 2, ... rings apart, as far as these share speckle."""
+        from homodyne_dask.assessment import shared_speckle as shared  # lazy: it loads JAX
+
+        if len(self.bins) < 2:
+            return ()
+        scan, clusters = self.whole.scan, self.whole.clusters
+        likely = shared.likely_shares(scan, clusters, self.bins, self.fits)["rings"]
+        of_errors = np.mean([shared.part_of_errors(noise) for noise in self.bins.values()])
+        return tuple((of_errors * likely.of_neighbours).tolist())
 
 
 def _check_scaling(scaling: str, subsets: Sequence[Subset], whole: Scan) -> None:
@@ -237,11 +239,11 @@ def fit_each(
     requests = [prepare(scan, model, **options) for scan in scans]
     for request in requests:
         request.require_given()
-    jobs = []
+    jobs, shared = [], SharedByRings(requests[0])
     for subsets_of_scan, scan in zip(subsets, scans, strict=True):
         jobs += jobs_of(subsets_of_scan, scan, options, Path())
-    rows, outputs = _rows_of(jobs, model, client, callbacks)
-    correlations = correlations_of_rings(requests[0], outputs) if axis == "q" else ()
+    rows = _rows_of(jobs, model, client, [*callbacks, shared])
+    correlations = shared.correlations() if axis == "q" else ()
     return FitSeries(axis, tuple(rows), correlations=correlations)
 
 
@@ -259,8 +261,8 @@ def _check_axis(over: str | None, over_scans: str | None, per_group: Sequence[st
 
 def _rows_of(
     jobs: list[Job], model: Model, client: "Client | None", callbacks: Sequence[Callback]
-) -> tuple[list[FitRow], list[FitOutput]]:
-    jobs, rows, ended = [job._replace(written=False) for job in jobs], [], []
+) -> list[FitRow]:
+    jobs, rows = [job._replace(written=False) for job in jobs], []
     with closing(run_many(jobs, model, client, lambda *_: nullcontext(callbacks))) as outputs:
         for job, output in zip(jobs, outputs, strict=True):
             error = output.error
@@ -269,8 +271,7 @@ def _rows_of(
             for event, callback in product(output.events, callbacks):
                 callback(event)
             rows.append(fit_row(job.name, None, output.result, str(error or ""), job.axis_values))
-            ended.append(output)
-    return without_chance(rows, len(jobs)), ended
+    return without_chance(rows, len(jobs))
 
 
 @takes_options()

@@ -35,12 +35,8 @@ class HomogeneityTest(NamedTuple):
 
 
 def homogeneity_test(
-    value: Vector,
-    stderr: Vector,
-    dof: Vector,
-    naive: bool = False,
-    correlation: Matrix | None = None,
-) -> HomogeneityTest | None:
+    value: Vector, stderr: Vector, dof: Vector, naive: bool = False, correlation: Matrix | None = None
+) -> HomogeneityTest | None:  # fmt: skip
     """Return the test of homogeneity; None for fewer than two values with a known error.
 
     dof: degrees of freedom of each error, NaN for a normal one; p and the error of the mean are corrected for
@@ -107,13 +103,9 @@ class PowerLawOfQ(NamedTuple):
 
 
 def power_law_of_q(
-    x: Vector,
-    y: Vector,
-    stderr: Vector,
-    naive: bool = False,
-    dof: Vector | float = np.nan,
+    x: Vector, y: Vector, stderr: Vector, naive: bool = False, dof: Vector | float = np.nan,
     correlation: Matrix | None = None,
-) -> PowerLawOfQ | None:
+) -> PowerLawOfQ | None:  # fmt: skip
     """Return the exponent by weighted least squares in logarithms; None for fewer than two values.
 
     naive: of errors that are weights only. dof: of each error, NaN for a normal one, from which those of
@@ -405,12 +397,10 @@ class SeriesValues(HandedOut):
         """Return the correlation of the errors of these fits; None where they are independent."""
         if not self.correlations:
             return None
-        _, ring = np.unique([row.at["q"] for row in self.entries], return_inverse=True)
-        number = {id(row): n for row, n in zip(self.entries, ring, strict=True)}
-        rings = np.array([number[id(row)] for row in rows], int)
-        apart = np.abs(np.subtract.outer(rings, rings))
-        at_distance = np.array([1.0, *self.correlations, 0.0])
-        return at_distance[np.minimum(apart, len(at_distance) - 1)]
+        every = np.unique([row.at["q"] for row in self.entries])
+        ring = np.searchsorted(every, [row.at["q"] for row in rows])
+        at_distance = np.pad([1.0, *self.correlations], (0, len(every)))
+        return at_distance[np.abs(np.subtract.outer(ring, ring))]
 
     def power_of_q(self, name: str) -> PowerLawOfQ | None:
         """Return the exponent of a quantity as a power of q; None if unknown, not over q, or `correlated`."""
