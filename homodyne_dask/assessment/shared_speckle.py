@@ -61,7 +61,7 @@ ENOUGH_VALUES = 20
 MOST_JITTER = 5.0
 """Degrees by which bins at one angle may differ, at most."""
 AXES = "rings", "sectors"
-MARGIN = 1.0
+MARGIN = 2.0
 """Logarithm of the likelihood by which bins that are all alike have to surpass shared speckle."""
 WRAPS = 1.5
 """Times the usual gap between sectors, up to which the last is a neighbour of the first."""
