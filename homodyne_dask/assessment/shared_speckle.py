@@ -9,7 +9,7 @@ them have can change (Patterson and Thompson 1971). It is averaged over ρ and p
 that nothing is shared.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations, pairwise, product
@@ -30,6 +30,7 @@ from homodyne_dask.assessment.speckle_covariance import (
     variances,
 )
 from homodyne_dask.assessment.speckle_noise import FEWEST_CELLS, BinNoise
+from homodyne_dask.solver._numpy_internals import one_blas_thread
 from homodyne_dask.solver.array_shapes import (
     BinNumbers,
     Matrix,
@@ -198,7 +199,7 @@ def _correlation(covariance: Matrix) -> Matrix:
 
 def shared_speckle(scan: Scan, clusters: BinNumbers, bins: Mapping[int, BinNoise]) -> SharedSpeckle:
     """Return what bins share, by their clusters and by the residuals of neighbours."""
-    places, likely = _Places.of(scan, clusters, list(bins)), likely_shares(scan, clusters, bins)
+    places, likely = _Places.of(scan, clusters, bins), likely_shares(scan, clusters, bins)
     neighbours: dict[int, dict[int, float]] = {}
     of_rings, of_sectors = (np.append(1.0, likely[axis].of_neighbours) for axis in AXES)
     for along, around in product(range(len(of_rings)), range(1 - len(of_sectors), len(of_sectors))):
@@ -241,20 +242,22 @@ class _Places(NamedTuple):
     clusters: BinNumbers
 
     @classmethod
-    def of(cls, scan: Scan, clusters: BinNumbers, used: list[int]) -> "_Places":
-        whole = len(np.unique(clusters[used])) == len(used)
+    def of(cls, scan: Scan, clusters: BinNumbers, used: Collection[int]) -> "_Places":
+        """Return the places of used bins; those between them count for their distances."""
+        whole = len(np.unique(clusters)) == len(clusters)
         turn = 360.0 if whole else 180.0  # opposite sectors see the same speckle
-        rings = ring_numbers(scan.q[used])
-        if np.isnan(scan.q[used]).all() and np.isnan(scan.phi[used]).all():
-            rings = scan.label[used]  # nothing else says which bins are neighbours
-        rings_of_scans = rings + (1 + rings.max()) * scan.scan_number[used]
-        number, angles = _angles(scan.phi[used], rings_of_scans, turn)
+        rings = ring_numbers(scan.q)
+        if np.isnan(scan.q).all() and np.isnan(scan.phi).all():
+            rings = scan.label  # nothing else says which bins are neighbours
+        rings_of_scans = rings + (1 + rings.max()) * scan.scan_number
+        number, angles = _angles(scan.phi, rings_of_scans, turn)
         gaps = np.diff(angles)
         last = turn - gaps.sum()
         around = len(angles) if len(angles) > 2 and last <= WRAPS * np.median(gaps) else 0
         places: dict[tuple[int, int, int], list[int]] = {}
-        for b, ring, angle in zip(used, rings.tolist(), number.tolist(), strict=True):
-            places.setdefault((int(scan.scan_number[b]), ring, angle), []).append(b)
+        for b in sorted(used):
+            place = int(scan.scan_number[b]), int(rings[b]), int(number[b])
+            places.setdefault(place, []).append(b)
         return cls(places, around, clusters)
 
     def rows(self, axis: str) -> list[_Row]:
@@ -357,6 +360,7 @@ def _possible_changes(noise: BinNoise, frames: int) -> dict[tuple[str, object], 
 _CellsOf = Callable[[int], _SpeckleOfCells]
 
 
+@one_blas_thread()
 def likely_shares(
     scan: Scan,
     clusters: BinNumbers,
@@ -365,7 +369,7 @@ def likely_shares(
 ) -> dict[str, _LikelyShares]:
     """Return what residuals tell of shares on both axes; fit_of_bin: names of several, by each of which theta
     of some bins was found."""
-    places = _Places.of(scan, clusters, sorted(bins))
+    places = _Places.of(scan, clusters, bins)
     cells_of = cache(lambda b: _SpeckleOfCells.of(bins[b], scan.n_frames, fit_of_bin.get(b, "")))
     return {axis: _likely_shares(places.rows(axis), cells_of) for axis in AXES}
 

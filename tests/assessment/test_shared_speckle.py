@@ -18,6 +18,7 @@ from homodyne_dask.assessment.shared_speckle import (
     shared_fields,
 )
 from homodyne_dask.fitting import speckle_weighting
+from homodyne_dask.fitting.series.many_fits import Job, fit_on_worker
 
 FRAMES, PIXELS, MODES, COUNTS, DIFFUSION, DT = 100, 300, 4, 5.0, 8e3, 0.1
 TRUTH = 2 * DIFFUSION
@@ -51,14 +52,18 @@ def counts_of(seed, q, correlation=0.0, pixels_shared=False, lost_at=None):
         yield rng.poisson(COUNTS * intensity)
 
 
-def fitted(folder, q, *, seed=0, phi=np.nan, weighting="pairs", **speckle):
+def stored(folder, q, *, seed=0, phi=np.nan, **speckle):
     c2 = []
     for counts in counts_of(seed, q, **speckle):
         mean = counts.mean(1)
         c2.append(counts @ counts.T / PIXELS / np.outer(mean, mean))
     path = folder / f"{seed}.zarr"
     hd.ingest(np.array(c2), path, q=q, phi=phi, dt=DT, overwrite=True)
-    return hd.fit(path, "brownian", weighting=weighting)
+    return path
+
+
+def fitted(folder, q, *, weighting="pairs", **speckle):
+    return hd.fit(stored(folder, q, **speckle), "brownian", weighting=weighting)
 
 
 def axes_of(result):
@@ -94,6 +99,32 @@ def test_pulls_of_rings_with_correlated_fields_have_their_size(tmp_path):
     ]
     assert 0.4 < np.sqrt(np.mean(np.square(pulls))) < 1.5
     assert sum(r.misfit for r in results) <= 1
+
+
+@pytest.mark.parametrize("sectors", [1, 2])
+def test_fits_of_rings_that_share_speckle_have_correlated_errors(tmp_path, sectors):
+    """Of two sectors in each ring, each is correlated with that of the next ring, and not with the other."""
+    rings, means = RINGS[2:8], []
+    for correlation in (0.9, 0.0):
+        of_sectors = [[*counts_of(n, rings, correlation)] for n in range(sectors)]
+        counts = [of_sector[ring] for ring in range(6) for of_sector in of_sectors]
+        c2 = np.array([n @ n.T / PIXELS / np.outer(n.mean(1), n.mean(1)) for n in counts])
+        path, phi = tmp_path / f"{correlation}", np.tile([0.0, 90.0][:sectors], 6)
+        hd.ingest(c2, path, q=np.repeat(rings, sectors), phi=phi, dt=DT)
+        series = hd.fit_each(path, "brownian", over="q")
+        assert series.correlations[:1] > (0.2,) if correlation else sum(series.correlations) < 0.3
+        means.append(series.agreement["D0"])
+    assert means[0].stderr > 1.2 * means[1].stderr
+
+
+def test_workers_send_the_noise_of_bins_where_it_is_needed_alone(tmp_path):
+    scan = hd.open_dataset(stored(tmp_path, RINGS[:1]))
+    job = Job("a ring", lambda: scan, {}, tmp_path, written=False)
+    for needed in (False, True):
+        output = fit_on_worker(job._replace(with_noise=needed), hd.BROWNIAN)
+        noise = output.events[-1].noise
+        assert output.events[-1].result is output.result
+        assert (noise is not None and list(noise) == list(scan.bins)) == needed
 
 
 @pytest.mark.parametrize("q", [RINGS, RINGS[:4], ONE_RING])
@@ -248,12 +279,12 @@ def test_derivatives_of_other_sign_have_covariances_of_other_sign():
     np.testing.assert_allclose(turned[[0, 1, 3]][:, [0, 1, 3]], alike[[0, 1, 3]][:, [0, 1, 3]])
 
 
-def places(q, phi, clusters=None, scans=None):
+def places(q, phi, clusters=None, scans=None, used=None):
     numbers = np.ones(len(q), int) if scans is None else np.array(scans)
     label = np.arange(1, len(q) + 1)
     scan = SimpleNamespace(q=np.array(q), phi=np.array(phi), scan_number=numbers, label=label)
     clusters = np.arange(len(q)) if clusters is None else np.array(clusters)
-    return _Places.of(scan, clusters, list(range(len(q))))
+    return _Places.of(scan, clusters, range(len(q)) if used is None else used)
 
 
 def pairs(of_places, axis, distance):
@@ -315,6 +346,12 @@ def test_rings_are_neighbours_at_one_angle_and_whole_rings_by_q():
     whole = places([0.03, 0.01, 0.02], [np.nan] * 3)
     assert pairs(whole, "rings", 1) == [(0, 2), (1, 2)]
     assert pairs(whole, "sectors", 1) == []
+
+
+def test_a_ring_whose_noise_is_not_known_keeps_its_place():
+    rings = places([0.01, 0.02, 0.03, 0.04], [np.nan] * 4, used=[0, 2, 3])
+    assert pairs(rings, "rings", 1) == [(2, 3)]
+    assert pairs(rings, "rings", 2) == [(0, 2)]
 
 
 def test_bins_of_unknown_place_are_neighbours_in_their_order():
