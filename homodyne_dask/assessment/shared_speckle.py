@@ -49,7 +49,7 @@ CORRELATIONS = np.linspace(0, 0.98, 21)
 POWERS = 1.0, 2.0, 0.0
 """Of the distance, with which the logarithm of the correlation falls: exponential, Gaussian, and not at all.
 Deviations that all bins have in common are a misfit, and no speckle."""
-MOST_DISTANCE = 10
+MOST_DISTANCE = 20
 """Farthest neighbours that may share speckle."""
 SMALLEST = 0.02
 """Share below which bins are independent."""

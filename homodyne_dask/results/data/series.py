@@ -22,6 +22,10 @@ from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.text import with_unit
 
 
+LEAST_OWN_NOISE = 0.02
+"""Least variance of a combination of values whose errors are 1: shares of speckle are known no better."""
+
+
 class HomogeneityTest(NamedTuple):
     mean: float
     stderr: float
@@ -61,7 +65,8 @@ def homogeneity_test(
 
 def _scatter(value: Vector, columns: Float[np.ndarray, "n k"], correlation: Matrix) -> float:
     """Return χ² about the best line; values and columns are divided by the errors of the values."""
-    white = np.linalg.inv(np.linalg.cholesky(correlation))
+    size, vectors = np.linalg.eigh(correlation)
+    white = vectors.T / np.sqrt(np.maximum(size, LEAST_OWN_NOISE))[:, None]
     value, columns = white @ value, white @ columns
     left = value - columns @ np.linalg.lstsq(columns, value, rcond=None)[0]
     return float(left @ left)

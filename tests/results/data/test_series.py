@@ -518,6 +518,15 @@ def test_a_series_knows_how_far_its_rings_are_apart(tmp_path):
     assert read.agreement == series.agreement
 
 
+def test_of_shares_that_no_speckle_has_p_is_still_known():
+    rng, apart = np.random.default_rng(5), np.abs(np.subtract.outer(np.arange(40), np.arange(40)))
+    correlation = np.where(apart <= 12, 0.97**apart, 0.0)
+    assert np.linalg.eigvalsh(correlation).min() < -0.1
+    test = homogeneity_test(rng.normal(size=40), np.ones(40), np.full(40, np.nan), False, correlation)
+    assert 0 <= test.p <= 1
+    assert test.stderr > 0.3
+
+
 def drawn(rng, dof, n=5):
     size = (4000, n)
     return rng.standard_normal(size), np.sqrt(rng.chisquare(dof, size) / dof)
