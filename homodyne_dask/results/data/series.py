@@ -21,7 +21,6 @@ from homodyne_dask.solver.array_shapes import Matrix
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.text import with_unit
 
-
 LEAST_OWN_NOISE = 0.02
 """Least variance of a combination of values whose errors are 1: shares of speckle are known no better."""
 
