@@ -1,6 +1,6 @@
 """What is known of a fit after its last pass, and the commands to try from there."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +17,7 @@ from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint
 from homodyne_dask.assessment.rate_errors_and_limits import RateFreedom, constant_rates
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
+from homodyne_dask.assessment.speckle_noise import BinNoise
 from homodyne_dask.assessment.which_covariance import deviations
 from homodyne_dask.errors import OptionError
 from homodyne_dask.models.derived_models import parsed
@@ -82,6 +83,12 @@ class Assessment:
     def decay(self) -> bool:
         """Whether a decay is seen: without one, no parameter and no contrast is measured."""
         return self.signal is None or self.signal.seen
+
+    def noise_of_store(self, bins: Sequence[int]) -> dict[int, BinNoise] | None:
+        """Return the noise by the numbers that bins have in the store; None where it is not known."""
+        if self.noise is None or self.noise.objection:
+            return None
+        return {bins[b]: noise for b, noise in self.noise.bins.items()}
 
     @property
     def alone(self) -> bool:

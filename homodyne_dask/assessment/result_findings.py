@@ -556,10 +556,10 @@ def _few_bins(end: AssessedFit) -> Iterator[Finding]:
 
 
 def _neighbours(end: AssessedFit) -> Iterator[Finding]:
-    noise = end.assessment.noise
-    for share in () if noise is None or noise.objection else noise.shared.shares:
-        if share.distance == 1:
-            yield finding("neighbours-share-speckle", axis=share.axis, size=share.size, p=share.p)
+    noise, check = end.assessment.noise, end.assessment.check
+    misfit = check is not None and check.misfit  # which makes neighbours alike, too
+    for share in () if noise is None or noise.objection or misfit else noise.shared.shares:
+        yield finding("neighbours-share-speckle", **share._asdict())
 
 
 def _errors_of_few_bins(end: AssessedFit) -> Iterator[Finding]:

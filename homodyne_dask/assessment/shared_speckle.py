@@ -2,42 +2,68 @@
 
 Bins of one cluster, opposite sectors of a ring, see the same speckle. Neighbouring rings or sectors share a
 part of theirs where speckle is larger than the gap between them, or where pixels belong to both. Residuals
-tell it: let S be the covariance of the means over cells of two bins that would see one speckle, and w = W r
-the residuals of each, without what a fit and smooth deviations take, in standard deviations and uncorrelated.
-Then w₁ᵀ G w₂ with G = W₁ S W₂ᵀ has the mean κ‖G‖², κ the part that they share, and the variance ‖G‖² if that
-is none. Sums over all pairs at one distance give κ of this distance and its error.
+tell it. Let S be the covariance of the means over cells of two bins that would see one speckle. Bins at the
+distance d then have the covariance κ(d) S, with κ(d) = ρ^(4 d^p) of fields with the correlation ρ of next
+neighbours. The likelihood of all bins of a row is restricted to what neither the fit nor a misfit that all of
+them have can change (Patterson and Thompson 1971). It is averaged over ρ and p, and as likely beforehand is
+that nothing is shared.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
-from itertools import product
+from functools import cache
+from itertools import combinations, pairwise, product
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import ndtr
+from scipy.special import chdtrc
 
 from homodyne_dask.assessment.alternatives import DECAYED, bends_of_age, shares_at_ages
-from homodyne_dask.assessment.speckle_covariance import likely_covariance, outside_of, regular
+from homodyne_dask.assessment.speckle_covariance import (
+    dpotrf,
+    dtrtrs,
+    likely_covariance,
+    outside_of,
+    regular,
+    variances,
+)
 from homodyne_dask.assessment.speckle_noise import FEWEST_CELLS, BinNoise
-from homodyne_dask.solver.array_shapes import BinNumbers, Matrix, Moved, PerBin, Vector
+from homodyne_dask.solver._numpy_internals import one_blas_thread
+from homodyne_dask.solver.array_shapes import (
+    BinNumbers,
+    Matrix,
+    Moved,
+    PerBin,
+    PerCell,
+    Vector,
+)
 from homodyne_dask.store.rings_and_clusters import SAME_ANGLE_TOLERANCE, ring_numbers
 from homodyne_dask.store.scan import Scan
 
 LEVEL = 0.01
-"""Probability by chance of so large a share of next neighbours, below which it counts."""
-LEVEL_FARTHER, LEVEL_APART = 0.05, 0.02
-"""The same of bins behind those that share speckle, and of bins apart that share nearly as much: then all
-have something in common, which is no speckle."""
-MOST_DISTANCE, APART = 10, 5
-"""Farthest neighbours that are looked at, and those up to which bins are compared with next neighbours."""
-MOST_PAIRS = 60
-"""Pairs at one distance from which a share is estimated."""
-ENOUGH_CELLS = 20
-"""More cells than columns, with fewer of which only smooth misfits are left out of the residuals."""
+"""Probability by chance of so large a share of next neighbours, below which it is said."""
+CORRELATIONS = np.linspace(0, 0.98, 21)
+"""Of the fields of next neighbours, over which the likelihood is averaged."""
+POWERS = 1.0, 2.0, 0.0
+"""Of the distance, with which the logarithm of the correlation falls: exponential, Gaussian, and not at all.
+Deviations that all bins have in common are a misfit, and no speckle."""
+MOST_DISTANCE = 20
+"""Farthest neighbours that may share speckle."""
+SMALLEST = 0.02
+"""Share below which bins are independent."""
+LONGEST_ROW, MOST_ROWS = 12, 6
+"""Bins of a row, and rows, whose likelihood is computed."""
+MOST_DIRECTIONS = 40
+"""Combinations of cells of a bin, those with the most speckle."""
+ENOUGH_VALUES = 20
+"""More values of a row than columns, with fewer of which only smooth misfits are left out."""
 MOST_JITTER = 5.0
 """Degrees by which bins at one angle may differ, at most."""
+AXES = "rings", "sectors"
+MARGIN = 2.0
+"""Logarithm of the likelihood by which bins that are all alike have to surpass shared speckle."""
 WRAPS = 1.5
 """Times the usual gap between sectors, up to which the last is a neighbour of the first."""
 
@@ -45,10 +71,8 @@ WRAPS = 1.5
 class Share(NamedTuple):
     axis: str
     """'rings' or 'sectors'."""
-    distance: int
-    """1 of next neighbours."""
     size: float
-    """Part of the speckle that bins at this distance share, from 0 to 1."""
+    """Part of the speckle that next neighbours share, from 0 to 1."""
     p: float
     """Probability of so large a share if they share nothing."""
 
@@ -60,7 +84,9 @@ class SharedSpeckle:
     neighbours: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     """Of each bin, the bins of other clusters that share a part of its speckle, with this part."""
     shares: tuple[Share, ...] = ()
-    """What residuals showed; none where neighbours are independent."""
+    """What residuals showed; none where neighbours may be independent."""
+    uncertainty: float = 0.0
+    """Standard deviation of the shares over their size."""
 
     def pairs(self, bins: Iterable[int]) -> Iterator[tuple[int, int, float]]:
         """Yield pairs of these bins that share speckle, the earlier first, with the part they share."""
@@ -73,12 +99,16 @@ class SharedSpeckle:
             earlier.add(b)
 
     def counts(self, bins: Iterable[int]) -> dict[int, float]:
-        """Return of each of these bins how many of them see its speckle, itself included."""
+        """Return of each of these bins how many of them see its speckle, itself included.
+
+        A share that residuals do not show makes no deviation of a model less improbable.
+        """
         bins = list(bins)
         counts = dict.fromkeys(bins, 1.0)
         for a, b, share in self.pairs(bins):
-            counts[a] += share
-            counts[b] += share
+            if self.shares or share == 1:
+                counts[a] += share
+                counts[b] += share
         return counts
 
     def mean_count(self, bins: Iterable[int]) -> float:
@@ -94,7 +124,8 @@ class SharedSpeckle:
             product = share * (maps[a] @ between(a, b) @ maps[b].T)
             total += product + product.T
             variances[a, b] = np.diag(product)
-        return Added(total, variances, {(a, b): share for a, b, share in self.pairs(maps)})
+        shares = {(a, b): share for a, b, share in self.pairs(maps)}
+        return Added(total, variances, shares, self.uncertainty)
 
 
 Between = Callable[[int, int], Matrix]
@@ -106,6 +137,8 @@ class Added(NamedTuple):
     variances: dict[tuple[int, int], Vector]
     """Half of what each pair of bins adds to the variances."""
     shares: dict[tuple[int, int], float]
+    uncertainty: float = 0.0
+    """Standard deviation of the shares below 1, over their size."""
 
 
 def shared_cells(first: BinNoise, other: BinNoise) -> Float[np.ndarray, "cell other"]:
@@ -166,38 +199,38 @@ def _correlation(covariance: Matrix) -> Matrix:
 
 def shared_speckle(scan: Scan, clusters: BinNumbers, bins: Mapping[int, BinNoise]) -> SharedSpeckle:
     """Return what bins share, by their clusters and by the residuals of neighbours."""
-    places = _Places.of(scan, clusters, list(bins))
-    whitened_of = cache(lambda b: _whitened(bins[b], scan.n_frames))
-    shares = tuple(
-        share
-        for axis in ("rings", "sectors")
-        for share in _shares(axis, partial(places.pairs, axis), bins, whitened_of)
-    )
+    places, likely = _Places.of(scan, clusters, bins), likely_shares(scan, clusters, bins)
     neighbours: dict[int, dict[int, float]] = {}
-    sizes = _possible(shares)
-    reach = {axis: sum(share.axis == axis for share in shares) for axis in ("rings", "sectors")}
-    for along, around in product(
-        range(reach["rings"] + 1), range(-reach["sectors"], reach["sectors"] + 1)
-    ):
+    of_rings, of_sectors = (np.append(1.0, likely[axis].of_neighbours) for axis in AXES)
+    for along, around in product(range(len(of_rings)), range(1 - len(of_sectors), len(of_sectors))):
         if (along, around) <= (0, 0):
             continue
-        share = sizes.get(("rings", along), 1.0) * sizes.get(("sectors", abs(around)), 1.0)
+        share = float(of_rings[along] * of_sectors[abs(around)])
         for a, b in places.pairs_apart(along, around):
             neighbours.setdefault(a, {})[b] = share
             neighbours.setdefault(b, {})[a] = share
-    return SharedSpeckle(clusters, neighbours, shares)
+    shares = [Share(axis, float(likely[axis].sizes[0]), likely[axis].p) for axis in AXES]
+    seen = tuple(share for share in shares if share.p <= LEVEL)
+    uncertainty = max(likely[axis].uncertainty for axis in AXES)
+    return SharedSpeckle(clusters, neighbours, seen, uncertainty)
 
 
-def _possible(shares: Iterable[Share]) -> dict[tuple[str, int], float]:
-    """Return the shares by axis and distance, all smaller where no speckle could have them: where a sum of
-    bins with some weights would have a negative variance."""
-    sizes, waves = {}, np.linspace(0, np.pi, 181)
-    for axis in {share.axis for share in shares}:
-        of_axis = [share for share in shares if share.axis == axis]
-        spectrum = sum(2 * share.size * np.cos(share.distance * waves) for share in of_axis)
-        most = 1 / max(-float(np.min(spectrum)), 1.0)
-        sizes |= {(axis, share.distance): most * share.size for share in of_axis}
-    return sizes
+_Row = tuple[list[int], Int[np.ndarray, "bin bin"]]
+"""Bins, and their distances: 1 of next neighbours."""
+
+
+class _LikelyShares(NamedTuple):
+    sizes: Float[np.ndarray, " distance"]
+    """Of bins at the distances 1, 2 ..., averaged over the likelihood."""
+    uncertainty: float
+    """Standard deviation of the first over its size."""
+    p: float
+    """The probability of so large a likelihood if nothing is shared."""
+
+    @property
+    def of_neighbours(self) -> Float[np.ndarray, " neighbour"]:
+        """The sizes that are not negligible."""
+        return self.sizes[: int((self.sizes > SMALLEST).cumprod().sum())]
 
 
 class _Places(NamedTuple):
@@ -209,30 +242,40 @@ class _Places(NamedTuple):
     clusters: BinNumbers
 
     @classmethod
-    def of(cls, scan: Scan, clusters: BinNumbers, used: list[int]) -> "_Places":
-        whole = len(np.unique(clusters[used])) == len(used)
+    def of(cls, scan: Scan, clusters: BinNumbers, used: Collection[int]) -> "_Places":
+        """Return the places of used bins; those between them count for their distances."""
+        whole = len(np.unique(clusters)) == len(clusters)
         turn = 360.0 if whole else 180.0  # opposite sectors see the same speckle
-        rings = ring_numbers(scan.q[used])
-        if np.isnan(scan.q[used]).all() and np.isnan(scan.phi[used]).all():
-            rings = scan.label[used]  # nothing else says which bins are neighbours
-        rings_of_scans = rings + (1 + rings.max()) * scan.scan_number[used]
-        number, angles = _angles(scan.phi[used], rings_of_scans, turn)
+        rings = ring_numbers(scan.q)
+        if np.isnan(scan.q).all() and np.isnan(scan.phi).all():
+            rings = scan.label  # nothing else says which bins are neighbours
+        rings_of_scans = rings + (1 + rings.max()) * scan.scan_number
+        number, angles = _angles(scan.phi, rings_of_scans, turn)
         gaps = np.diff(angles)
         last = turn - gaps.sum()
         around = len(angles) if len(angles) > 2 and last <= WRAPS * np.median(gaps) else 0
         places: dict[tuple[int, int, int], list[int]] = {}
-        for b, ring, angle in zip(used, rings.tolist(), number.tolist(), strict=True):
-            places.setdefault((int(scan.scan_number[b]), ring, angle), []).append(b)
+        for b in sorted(used):
+            place = int(scan.scan_number[b]), int(rings[b]), int(number[b])
+            places.setdefault(place, []).append(b)
         return cls(places, around, clusters)
 
-    def pairs(self, axis: str, distance: int) -> list[tuple[int, int]]:
-        """Return a pair of bins for each pair of speckle patterns that are so far apart on the axis."""
-        along, around = (distance, 0) if axis == "rings" else (0, distance)
-        of_clusters = {
-            frozenset((int(self.clusters[a]), int(self.clusters[b]))): (a, b)
-            for a, b in reversed(self.pairs_apart(along, around))
-        }
-        return sorted(of_clusters.values())
+    def rows(self, axis: str) -> list[_Row]:
+        """Return bins that follow each other on the axis, one of each place, with their distances."""
+        rows: dict[tuple[int, int], dict[int, int]] = {}
+        for (scan, ring, angle), members in sorted(self.bins.items()):
+            row, place = (angle, ring) if axis == "rings" else (ring, angle)
+            if axis == "rings" or angle >= 0:
+                rows.setdefault((scan, row), {})[place] = members[0]
+        pieces = list[_Row]()
+        for row in rows.values():
+            for piece in np.array_split(list(row), -(-len(row) // LONGEST_ROW)):
+                apart = np.abs(np.subtract.outer(piece, piece))
+                if axis == "sectors" and self.around:
+                    apart = np.minimum(apart, self.around - apart)
+                if len(piece) > 1:
+                    pieces.append(([row[place] for place in piece.tolist()], apart))
+        return pieces
 
     def pairs_apart(self, along: int, around: int) -> list[tuple[int, int]]:
         if self.around and abs(around) > self.around // 2:
@@ -250,20 +293,6 @@ class _Places(NamedTuple):
                 (a, b) for a in members for b in others if self.clusters[a] != self.clusters[b]
             ]
         return sorted({(min(pair), max(pair)) for pair in pairs})
-
-
-class _Estimate(NamedTuple):
-    score: float
-    information: float
-
-    @property
-    def size(self) -> float:
-        return self.score / self.information
-
-    @property
-    def p(self) -> float:
-        """The probability of so large a share if there is none."""
-        return float(ndtr(-self.score / self.information**0.5))
 
 
 def _angles(
@@ -287,89 +316,132 @@ def _angles(
     return number, angle[order][begins]
 
 
-def _shares(
-    axis: str,
-    pairs_at: Callable[[int], list[tuple[int, int]]],
-    bins: Mapping[int, BinNoise],
-    whitened_of: "Callable[[int], _Whitened | None]",
-) -> Iterator[Share]:
-    """Yield the shares of next neighbours, and of those behind them, while they are above their errors."""
-    estimates = list[_Estimate]()
-    for distance in range(1, MOST_DISTANCE + 1):
-        estimate = _estimate(pairs_at(distance), bins, whitened_of)
-        if estimate is None or (distance == 1 and estimate.p > LEVEL):
-            break
-        estimates.append(estimate)
-    if not estimates or _all_are_alike(estimates):
-        return
-    most = 1.0
-    for distance, estimate in enumerate(estimates, 1):
-        if distance > 1 and estimate.p > LEVEL_FARTHER:
-            return
-        most = min(estimate.size, most)
-        yield Share(axis, distance, most, estimate.p)
+class _SpeckleOfCells(NamedTuple):
+    """The cells of a bin in combinations that are uncorrelated and of unit variance, without what offset and
+    contrast take; those with the most speckle."""
+
+    noise: BinNoise
+    to: Float[np.ndarray, "value cell"]
+    changes: dict[tuple[str, object], Vector]
+    """Of these combinations by fitted parameters, and by what the model may lack."""
+
+    @classmethod
+    def of(cls, noise: BinNoise, frames: int, fit: str = "") -> "_SpeckleOfCells":
+        """fit: the name of that by which theta was found."""
+        outside = outside_of(noise.columns[:, :2])
+        covariance = likely_covariance(noise.of_cells, noise.fit)
+        root = np.linalg.cholesky(regular(outside @ covariance @ outside.T))
+        white = np.linalg.solve(root, outside)
+        _, vectors = np.linalg.eigh(white @ shared_cells(noise, noise) @ white.T)
+        to = vectors.T[: -1 - MOST_DIRECTIONS : -1] @ white
+        changes = _possible_changes(noise, frames)
+        changes |= {("theta", (fit, n)): column for n, column in enumerate(noise.columns[:, 2:].T)}
+        return cls(noise, to, {name: to @ change for name, change in changes.items()})
 
 
-def _all_are_alike(estimates: list[_Estimate]) -> bool:
-    """Return whether bins apart share nearly as much as next neighbours: that is a misfit, and no speckle."""
-    apart = estimates[1:] if len(estimates) < 3 else estimates[2:APART]
-    if not apart:
-        return False
-    far, next_to = _Estimate(*map(sum, zip(*apart, strict=True))), estimates[0].size
-    # of speckle of one size the shares fall as powers of the first
-    least = max(next_to / 2, min(next_to, 1.0) ** 3)
-    return far.size > least and far.p < LEVEL_APART
-
-
-def _estimate(
-    pairs: list[tuple[int, int]],
-    bins: Mapping[int, BinNoise],
-    whitened_of: "Callable[[int], _Whitened | None]",
-) -> _Estimate | None:
-    """Return what some of these pairs tell of their share; None where there is nothing."""
-    score = information = 0.0
-    chosen = np.linspace(0, len(pairs) - 1, min(len(pairs), MOST_PAIRS)).astype(int)
-    for a, b in (pairs[n] for n in chosen):
-        of_first, of_other = whitened_of(a), whitened_of(b)
-        if of_first is not None and of_other is not None:
-            between = of_first.to @ shared_cells(bins[a], bins[b]) @ of_other.to.T
-            score += float(of_first.residual @ between @ of_other.residual)
-            information += float((between**2).sum())
-    return _Estimate(score, information) if information else None
-
-
-class _Whitened(NamedTuple):
-    to: Float[np.ndarray, "k cell"]
-    """From residuals of cells to uncorrelated ones of unit variance."""
-    residual: Vector
-
-
-def _whitened(noise: BinNoise, frames: int) -> _Whitened | None:
-    """Return residuals without what a fit and smooth deviations of a bin take; None with too few cells."""
-    smooth, at_ages = _alternatives(noise, frames)
-    outside = outside_of(np.column_stack([noise.columns, smooth, at_ages]))
-    if len(outside) < ENOUGH_CELLS:  # of a short record
-        outside = outside_of(np.column_stack([noise.columns, smooth]))
-    if len(outside) < FEWEST_CELLS:
-        return None
-    covariance = likely_covariance(noise.of_cells, noise.fit)
-    root = np.linalg.cholesky(regular(outside @ covariance @ outside.T))
-    to = np.linalg.solve(root, outside)
-    return _Whitened(to, to @ noise.residual)
-
-
-def _alternatives(
-    noise: BinNoise, frames: int
-) -> tuple[Float[np.ndarray, "cell smooth"], Float[np.ndarray, "cell k"]]:
+def _possible_changes(noise: BinNoise, frames: int) -> dict[tuple[str, object], PerCell]:
     """Return changes of c2 by other rates, another shape, and drifts of contrast and baseline, and by another
     contrast at a lag or of frames, or a loss of speckle at any age: a misfit makes neighbours alike, too."""
-    cells = np.array(noise.cells.intervals)
+    cells, contrast = np.array(noise.cells.intervals), noise.contrast * noise.contrast_ratio
     age = (cells[:, :2].sum(1) + cells.sum(1) - 1) / (4 * frames)
     f = np.clip(noise.cells.f, DECAYED, 1 - DECAYED)
     x = -np.log(f)
     of_ages, across = shares_at_ages(tuple(noise.cells.intervals))
-    smooth = [(f * x)[:, None] * bends_of_age(age), f * x * np.log(x), f * age, age]
-    at_lags = cells[:, 2:3] == np.unique(cells[:, 2])
-    return np.column_stack(smooth), np.column_stack(
-        [at_lags, *of_ages.values(), *(f * share for share in across.values())]
-    )
+    smooth = [*((f * x)[:, None] * bends_of_age(age)).T, f * x * np.log(x), f * age, age]
+    changes: dict[tuple[str, object], PerCell] = {
+        **{("smooth", n): change for n, change in enumerate(smooth)},
+        **{("lag", lag): cells[:, 2] == lag for lag in np.unique(cells[:, 2]).tolist()},
+        **{("frames", ages): share for ages, share in of_ages.items()},
+        **{("loss", frame): f * share for frame, share in across.items()},
+    }
+    return {name: contrast * change for name, change in changes.items()}
+
+
+_CellsOf = Callable[[int], _SpeckleOfCells]
+
+
+@one_blas_thread()
+def likely_shares(
+    scan: Scan,
+    clusters: BinNumbers,
+    bins: Mapping[int, BinNoise],
+    fit_of_bin: Mapping[int, str] = MappingProxyType({}),
+) -> dict[str, _LikelyShares]:
+    """Return what residuals tell of shares on both axes; fit_of_bin: names of several, by each of which theta
+    of some bins was found."""
+    places = _Places.of(scan, clusters, bins)
+    cells_of = cache(lambda b: _SpeckleOfCells.of(bins[b], scan.n_frames, fit_of_bin.get(b, "")))
+    return {axis: _likely_shares(places.rows(axis), cells_of) for axis in AXES}
+
+
+def part_of_errors(noise: BinNoise) -> float:
+    """Return the part of the variances of theta, fitted to this bin alone, which is of speckle."""
+    weighted = noise.cells.pairs[:, None] * noise.columns
+    levels, weights = noise.columns[:, :2], weighted[:, :2]
+    take = np.linalg.solve(levels.T @ weights, weights.T @ noise.columns[:, 2:])
+    scores = (weighted[:, 2:] - weights @ take).T
+    of_all = variances(likely_covariance(noise.of_cells, noise.fit), scores)
+    return float(np.mean(variances(shared_cells(noise, noise), scores) / of_all))
+
+
+def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
+    """Return what the residuals of rows of bins tell of their shares."""
+    log = np.zeros((len(POWERS), len(CORRELATIONS)))
+    chosen = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int)
+    for n in chosen:
+        log += _log_likelihood(rows[n], cells_of)
+    *of_speckle, all_alike = log.max(1)
+    best, independent = max(of_speckle), log[0, 0]
+    if not log.any() or all_alike > best + MARGIN:
+        return _LikelyShares(np.zeros(MOST_DISTANCE), 0.0, 1.0)
+    weight = np.exp(log[:-1] - best)
+    weight /= weight.sum() + weight.size * np.exp(independent - best)
+    distances = np.arange(1, MOST_DISTANCE + 1)
+    shares = np.array([CORRELATIONS[:, None] ** (4 * distances**power) for power in POWERS[:-1]])
+    sizes = np.tensordot(weight, shares, 2)
+    variance = float(np.tensordot(weight, shares[..., 0] ** 2, 2) - sizes[0] ** 2)
+    p = float(chdtrc(1, 2 * (best - independent))) / 2
+    return _LikelyShares(sizes, variance**0.5 / max(float(sizes[0]), SMALLEST), p)
+
+
+def _log_likelihood(row: _Row, cells_of: _CellsOf) -> Float[np.ndarray, "power correlation"]:
+    """Return the logarithm of the restricted likelihood of a row; 0 with too few values."""
+    log = np.zeros((len(POWERS), len(CORRELATIONS)))
+    bins, apart = [cells_of(b) for b in row[0]], row[1]
+    edges = np.cumsum([0, *(len(of_bin.to) for of_bin in bins)])
+    places = [slice(*place) for place in pairwise(edges.tolist())]
+    outside = _outside_of_misfits(bins, places)
+    if len(outside) < FEWEST_CELLS:
+        return log
+    residual = outside @ np.concatenate([of_bin.to @ of_bin.noise.residual for of_bin in bins])
+    shared = {d: np.zeros((edges[-1],) * 2) for d in np.unique(apart[apart > 0]).tolist()}
+    for (n, a), (m, b) in combinations(enumerate(bins), 2):
+        between = a.to @ shared_cells(a.noise, b.noise) @ b.to.T
+        shared[apart[n, m]][places[n], places[m]] = between
+        shared[apart[n, m]][places[m], places[n]] = between.T
+    shared = {d: outside @ of_pairs @ outside.T for d, of_pairs in shared.items()}
+    for place in np.ndindex(log.shape):
+        power, correlation = POWERS[place[0]], CORRELATIONS[place[1]]
+        covariance = np.eye(len(residual))
+        for d, of_pairs in shared.items():
+            covariance += correlation ** (4 * d**power) * of_pairs
+        root, failed = dpotrf(covariance.T, lower=1, overwrite_a=1)
+        white, _ = dtrtrs(root, residual, lower=1)
+        # of no speckle are bins correlated like this where it failed
+        log[place] = -np.inf if failed else -np.log(np.diag(root)).sum() - white @ white / 2
+    return log
+
+
+def _outside_of_misfits(
+    bins: list[_SpeckleOfCells], places: list[slice]
+) -> Float[np.ndarray, "k value"]:
+    """Return a basis of what neither the fit changes nor a misfit that all bins have."""
+    names = list(dict.fromkeys(name for of_bin in bins for name in of_bin.changes))
+    columns = np.zeros((places[-1].stop, len(names)))
+    for of_bin, place in zip(bins, places, strict=True):
+        for name, change in of_bin.changes.items():
+            columns[place, names.index(name)] = change
+    outside = outside_of(columns)
+    if len(outside) < ENOUGH_VALUES:  # of a short record
+        outside = outside_of(columns[:, [kind in ("theta", "smooth") for kind, _ in names]])
+    return outside

@@ -427,6 +427,8 @@ def _freedom(summands: dict[int, _Propagated], added: Added) -> Vector:
     spread = np.sum([deviation**2 for deviation in deviations.values()], axis=0)
     for (a, b), share in added.shares.items():
         spread += 2 * share**2 * deviations[a] * deviations[b]
+    neighbours = [half for pair, half in added.variances.items() if added.shares[pair] < 1]
+    spread += (2 * added.uncertainty * np.sum(neighbours, axis=0)) ** 2
     total = np.sum(list(sizes.values()), axis=0)
     return 2 * total**2 / np.maximum(spread, np.finfo(float).tiny)
 

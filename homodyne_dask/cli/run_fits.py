@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache, partial
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series import many_fits as many
 from homodyne_dask.fitting.series.many_fits import Job, PreviousFit, fit_job
 from homodyne_dask.fitting.series.rings_and_windows import (
+    SharedByRings,
     Subset,
     fit_subsets_together,
     grouping_of,
@@ -190,7 +191,9 @@ def _fit_one(config: FitConfig, job: Job, run_options: RunOptions, shown: ShowRe
 
 
 @contextmanager
-def _observed(checkpoint: Path, resume: bool, again: str = "") -> Iterator[Sequence[Callback]]:
+def _observed(
+    checkpoint: Path, resume: bool, again: str = "", *also_told: Callback
+) -> Iterator[Sequence[Callback]]:
     """Yield callbacks that show the progress of a fit; an interrupt says what was saved of it."""
     passes = 0
 
@@ -200,7 +203,7 @@ def _observed(checkpoint: Path, resume: bool, again: str = "") -> Iterator[Seque
 
     try:
         with progress_bar.progress_on_stderr() as show:
-            yield [on_pass(note_pass), show]
+            yield [on_pass(note_pass), show, *also_told]
     except KeyboardInterrupt:
         sentence = f"interrupted before the end of the first pass: nothing was saved{again}"
         if passes or resume:
@@ -220,21 +223,25 @@ def _fit_many(
             f"checkpoint applies to a single fit, but there are {len(jobs)} fits: leave it out"
         )
     model, (over, prefix, folder) = model_named(config.model), _place_of_index(config, jobs)
+    first, correlations = partial(selected, config, config.data[0]), ()
+    rings = [SharedByRings(prepare(first(), model, **config.values()))] if over == "q" else []
     rows, statuses, files, joint_fit = list[fit_rows.FitRow](), set[int](), list[Path](), None
     with client_of(config) as client, folders.locked_folder(folder, f".{prefix}.lock"):
         folders.check_index(folder, config.overwrite or run_options.resume, prefix)
         if config.together:
             jobs, joint_fit = _fit_together(config, jobs, client, over or "scan")
         number, suffix = len(jobs), jobs[0].pictures
-        with closing(_ended_fits(config, jobs, client, run_options, shown)) as ended:
+        with closing(_ended_fits(config, jobs, client, run_options, shown, rings)) as ended:
             for row, status in ended:
                 statuses.add(status)
                 rows = fit_rows.without_chance([*rows, row], number)
+                if rings and len(rows) == number:
+                    correlations = rings[0].correlations()
                 files = folders.write_index(
-                    folder, model.names, rows, number, prefix, joint_fit, suffix
+                    folder, model.names, rows, number, prefix, joint_fit, suffix, correlations
                 )
     if over:
-        report = str(FitSeries(over, tuple(rows), joint_fit))
+        report = str(FitSeries(over, tuple(rows), joint_fit, correlations))
     else:
         names = fit_rows.quantity_names(rows, model.names)
         report = as_text(report_of_fits(config.model, names, rows, len(rows), prefix))
@@ -270,6 +277,7 @@ def _ended_fits(
     client: "Client | None",
     run_options: RunOptions,
     shown: ShowResult | None,
+    also_told: Sequence[Callback],
 ) -> Generator[tuple[fit_rows.FitRow, int]]:
     """Run the fits with their progress shown; yield the row and the exit status of each that has ended."""
     numbers = count(1)
@@ -284,7 +292,7 @@ def _ended_fits(
                 f"{folder}/ is fitted again; changed since the last fit: {before.changed}"
             )
         again = "; repeat the command with --resume to continue with it"
-        return _observed(folders.checkpoint_in(job.folder), before.resume, again)
+        return _observed(folders.checkpoint_in(job.folder), before.resume, again, *also_told)
 
     fewest_for_workers = many.MIN_DRAWN_FITS_FOR_WORKERS, many.MIN_FITS_FOR_WORKERS
     options = {"resume": run_options.resume, "many": fewest_for_workers[not jobs[0].pictures]}
@@ -294,6 +302,8 @@ def _ended_fits(
     ) as outputs:
         for job, output in zip(jobs, outputs, strict=True):
             result, message, status = output.result, "", 0
+            for event, callback in product(output.events, also_told):
+                callback(event)
             if output.error is not None:
                 message, status = error_sentence(output.error), print_error(output.error)
             elif result is not None:

@@ -70,6 +70,7 @@ def passes_of_scan(
         sentence=result.verdict,
         **{name: tuple(ends[name].values.tolist()) for name in ("low", "high")},
         result=result,
+        noise=assessment.noise_of_store(assessed.scan.bins),
     )
     return result
 

@@ -90,7 +90,8 @@ def load_series(path: str | Path) -> FitSeries:
 def _series(read: dict[str, Any], folder: Path) -> FitSeries:
     rows = [_entry(fit, folder) for fit in read["fits"]]
     joint = read.get("global_fit") and GlobalFit.from_plain(read["global_fit"])
-    return FitSeries(read["over"], tuple(without_chance(rows, len(rows))), joint)
+    correlations = read_as(tuple[float, ...], read.get("correlations", ()))  # of no earlier file
+    return FitSeries(read["over"], tuple(without_chance(rows, len(rows))), joint, correlations)
 
 
 def _entry(read: dict[str, Any], folder: Path) -> FitRow:

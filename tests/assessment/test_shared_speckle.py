@@ -8,15 +8,17 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.assessment.shared_speckle import (
+    MOST_DISTANCE,
+    POWERS,
     Share,
     SharedSpeckle,
-    _all_are_alike,
-    _Estimate,
+    _likely_shares,
     _Places,
-    _possible,
+    _SpeckleOfCells,
     shared_fields,
 )
 from homodyne_dask.fitting import speckle_weighting
+from homodyne_dask.fitting.series.many_fits import Job, fit_on_worker
 
 FRAMES, PIXELS, MODES, COUNTS, DIFFUSION, DT = 100, 300, 4, 5.0, 8e3, 0.1
 TRUTH = 2 * DIFFUSION
@@ -50,14 +52,18 @@ def counts_of(seed, q, correlation=0.0, pixels_shared=False, lost_at=None):
         yield rng.poisson(COUNTS * intensity)
 
 
-def fitted(folder, q, *, seed=0, phi=np.nan, weighting="pairs", **speckle):
+def stored(folder, q, *, seed=0, phi=np.nan, **speckle):
     c2 = []
     for counts in counts_of(seed, q, **speckle):
         mean = counts.mean(1)
         c2.append(counts @ counts.T / PIXELS / np.outer(mean, mean))
     path = folder / f"{seed}.zarr"
     hd.ingest(np.array(c2), path, q=q, phi=phi, dt=DT, overwrite=True)
-    return hd.fit(path, "brownian", weighting=weighting)
+    return path
+
+
+def fitted(folder, q, *, weighting="pairs", **speckle):
+    return hd.fit(stored(folder, q, **speckle), "brownian", weighting=weighting)
 
 
 def axes_of(result):
@@ -95,6 +101,32 @@ def test_pulls_of_rings_with_correlated_fields_have_their_size(tmp_path):
     assert sum(r.misfit for r in results) <= 1
 
 
+@pytest.mark.parametrize("sectors", [1, 2])
+def test_fits_of_rings_that_share_speckle_have_correlated_errors(tmp_path, sectors):
+    """Of two sectors in each ring, each is correlated with that of the next ring, and not with the other."""
+    rings, means = RINGS[2:8], []
+    for correlation in (0.9, 0.0):
+        of_sectors = [[*counts_of(n, rings, correlation)] for n in range(sectors)]
+        counts = [of_sector[ring] for ring in range(6) for of_sector in of_sectors]
+        c2 = np.array([n @ n.T / PIXELS / np.outer(n.mean(1), n.mean(1)) for n in counts])
+        path, phi = tmp_path / f"{correlation}", np.tile([0.0, 90.0][:sectors], 6)
+        hd.ingest(c2, path, q=np.repeat(rings, sectors), phi=phi, dt=DT)
+        series = hd.fit_each(path, "brownian", over="q")
+        assert series.correlations[:1] > (0.2,) if correlation else sum(series.correlations) < 0.3
+        means.append(series.agreement["D0"])
+    assert means[0].stderr > 1.2 * means[1].stderr
+
+
+def test_workers_send_the_noise_of_bins_where_it_is_needed_alone(tmp_path):
+    scan = hd.open_dataset(stored(tmp_path, RINGS[:1]))
+    job = Job("a ring", lambda: scan, {}, tmp_path, written=False)
+    for needed in (False, True):
+        output = fit_on_worker(job._replace(with_noise=needed), hd.BROWNIAN)
+        noise = output.events[-1].noise
+        assert output.events[-1].result is output.result
+        assert (noise is not None and list(noise) == list(scan.bins)) == needed
+
+
 @pytest.mark.parametrize("q", [RINGS, RINGS[:4], ONE_RING])
 def test_independent_bins_share_nothing(tmp_path, q):
     phi = np.nan if len(np.unique(q)) > 1 else 17.0 * np.arange(len(q))
@@ -113,7 +145,8 @@ def test_what_is_shared_is_added_once_for_each_pair():
     rng, n = np.random.default_rng(0), 4
     shares = np.array([[1, 1, 0.5, 0], [1, 1, 0.5, 0.2], [0.5, 0.5, 1, 0.3], [0, 0.2, 0.3, 1]])
     neighbours = {b: {a: shares[a, b] for a in range(n) if 0 < shares[a, b] < 1} for b in range(n)}
-    shared = SharedSpeckle(np.array([0, 0, 1, 2]), neighbours)
+    clusters, seen = np.array([0, 0, 1, 2]), Share("rings", 0.5, 0.001)
+    shared = SharedSpeckle(clusters, neighbours, (seen,))
     maps = {b: rng.normal(size=(2, 3)) for b in range(n)}
     between = rng.normal(size=(3, 3))
     between += between.T
@@ -124,6 +157,9 @@ def test_what_is_shared_is_added_once_for_each_pair():
     np.testing.assert_allclose(added, expected, rtol=1e-12)
     assert shared.counts(range(n)) == pytest.approx(dict(enumerate(shares.sum(1))))
     assert shared.mean_count(range(n)) == pytest.approx(n / (1 / shares.sum(1)).sum())
+    not_seen = SharedSpeckle(clusters, neighbours)
+    np.testing.assert_array_equal(not_seen.added(maps, lambda a, b: between).covariance, added)
+    assert not_seen.counts(range(n)) == {0: 2, 1: 2, 2: 1, 3: 1}
 
 
 def test_a_loss_inside_an_interval_of_age_is_seen_in_one_bin(tmp_path, monkeypatch):
@@ -146,24 +182,75 @@ def test_what_shared_speckle_adds_to_a_weighted_fit_has_the_units_of_its_end(tmp
     np.testing.assert_allclose(*errors, rtol=0.12)
 
 
-def estimates(*sizes, stderr=0.1):
-    return [_Estimate(size / stderr**2, stderr**-2) for size in sizes]
+def shares_of(correlation, bins=8, seed=0, changes=(), directions=24):
+    """Return the shares of bins whose values are normal, of unit variance, and all of them of speckle.
+
+    correlation: (bin, bin). changes: of all values by a misfit that all bins have.
+    """
+    rng, size = np.random.default_rng(seed), (bins, directions)
+    values = np.linalg.cholesky(correlation + 1e-9 * np.eye(bins)) @ rng.normal(size=size)
+    cells = []
+    for value in values + sum((rng.normal(0, 20) * change for change in changes), np.zeros(size)):
+        noise = SimpleNamespace(
+            residual=value, contrast_ratio=1.0,
+            cells=SimpleNamespace(intervals=list(range(directions))),
+            fit=SimpleNamespace(weight=np.ones(1), pixels=np.ones(1)),
+            of_cells=SimpleNamespace(constant=np.eye(directions)),
+        )  # fmt: skip
+        fitted = [np.ones(directions), *changes]
+        named = {("smooth", n): change for n, change in enumerate(fitted)}
+        cells.append(_SpeckleOfCells(noise, np.eye(directions), named))
+    apart = np.abs(np.subtract.outer(np.arange(bins), np.arange(bins)))
+    return _likely_shares([(list(range(bins)), apart)], cells.__getitem__), apart
 
 
-@pytest.mark.parametrize(
-    ("sizes", "alike"),
-    [
-        ((0.6, 0.35, 0.2, 0.1, 0.05), False),  # of speckle of one size
-        ((0.5, 0.0, 0.0, 0.0), False),  # of pixels that next neighbours share
-        ((0.6, 0.6, 0.5, 0.6, 0.5), True),  # of a misfit of all bins
-        ((2.4, 2.1, 2.2, 2.6, 2.0), True),  # of outliers in all bins
-        ((0.85, 0.7, 0.5, 0.45, 0.4), False),  # of large speckle
-        ((0.6, 0.5), True),
-        ((0.6,), False),  # two bins do not tell
-    ],
-)
-def test_shares_that_do_not_fall_with_the_distance_are_of_a_misfit(sizes, alike):
-    assert _all_are_alike(estimates(*sizes)) == alike
+def falling(size, power=1.0, bins=8):
+    return size ** (np.abs(np.subtract.outer(np.arange(bins), np.arange(bins))) ** power)
+
+
+@pytest.mark.parametrize("power", POWERS[:2])
+@pytest.mark.parametrize("size", [0.3, 0.6, 0.8])
+def test_the_share_of_normal_values_is_found(size, power):
+    shares = [shares_of(falling(size, power), seed=seed)[0] for seed in range(8)]
+    first, second = np.mean([likely.sizes[:2] for likely in shares], axis=0)
+    assert first == pytest.approx(size, abs=0.07)
+    assert second == pytest.approx(size ** (2**power), abs=0.12)
+    assert max(likely.p for likely in shares) < 1e-3
+    assert np.std([likely.sizes[0] for likely in shares]) < 3 * size * shares[0].uncertainty + 0.02
+
+
+def test_values_that_share_nothing_have_small_shares_and_no_small_p():
+    shares = [shares_of(np.eye(8), seed=seed)[0] for seed in range(60)]
+    assert np.mean([likely.sizes[0] for likely in shares]) < 0.03
+    assert np.mean([likely.p < 0.05 for likely in shares]) < 0.1
+
+
+def test_values_that_are_all_alike_are_no_speckle():
+    shares, _ = shares_of(0.4 * np.eye(8) + 0.6 * np.ones((8, 8)))
+    assert (shares.sizes == 0).all()
+    assert shares.p == 1
+
+
+def test_a_misfit_of_all_bins_does_not_change_what_else_they_share():
+    change = np.sin(np.arange(24.0))
+    with_misfit, _ = shares_of(falling(0.6), changes=[change])
+    assert with_misfit.sizes[0] == pytest.approx(0.6, abs=0.15)
+    independent, _ = shares_of(np.eye(8), changes=[change])
+    assert independent.p > 0.01
+
+
+def test_shares_are_some_that_speckle_can_have():
+    """No sum of bins with some weights has a negative variance."""
+    for size in (0.3, 0.97):
+        likely, apart = shares_of(falling(size, 2.0, bins=12), bins=12)
+        matrix = np.append(1.0, likely.sizes)[np.minimum(apart, MOST_DISTANCE)]
+        assert np.linalg.eigvalsh(matrix).min() > -1e-3
+
+
+def test_two_bins_with_little_in_them_share_next_to_nothing():
+    likely, _ = shares_of(np.eye(2), bins=2, directions=6)
+    assert likely.sizes[0] < 0.15
+    assert likely.p > 0.01
 
 
 def test_short_records_are_looked_at_too(tmp_path, monkeypatch):
@@ -192,26 +279,37 @@ def test_derivatives_of_other_sign_have_covariances_of_other_sign():
     np.testing.assert_allclose(turned[[0, 1, 3]][:, [0, 1, 3]], alike[[0, 1, 3]][:, [0, 1, 3]])
 
 
-def places(q, phi, clusters=None, scans=None):
+def places(q, phi, clusters=None, scans=None, used=None):
     numbers = np.ones(len(q), int) if scans is None else np.array(scans)
     label = np.arange(1, len(q) + 1)
     scan = SimpleNamespace(q=np.array(q), phi=np.array(phi), scan_number=numbers, label=label)
     clusters = np.arange(len(q)) if clusters is None else np.array(clusters)
-    return _Places.of(scan, clusters, list(range(len(q))))
+    return _Places.of(scan, clusters, range(len(q)) if used is None else used)
+
+
+def pairs(of_places, axis, distance):
+    """Return the pairs of bins of rows at a distance."""
+    return sorted(
+        tuple(sorted((bins[a], bins[b])))
+        for bins, apart in of_places.rows(axis)
+        for a, b in np.argwhere(np.triu(apart == distance)).tolist()
+    )
 
 
 def test_the_last_sector_of_a_full_turn_is_a_neighbour_of_the_first():
     around = places([0.01] * 6, 60.0 * np.arange(6))
-    assert around.pairs("sectors", 1) == [(0, 1), (0, 5), (1, 2), (2, 3), (3, 4), (4, 5)]
-    assert around.pairs("sectors", 3) == [(0, 3), (1, 4), (2, 5)]
+    assert pairs(around, "sectors", 1) == [(0, 1), (0, 5), (1, 2), (2, 3), (3, 4), (4, 5)]
+    assert pairs(around, "sectors", 3) == [(0, 3), (1, 4), (2, 5)]
     sectors = places([0.01] * 6, 20.0 * np.arange(6))
-    assert sectors.pairs("sectors", 1) == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+    assert pairs(sectors, "sectors", 1) == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
 
 
 def test_opposite_sectors_have_the_same_neighbours():
     opposite = places([0.01] * 4, [0.0, 90.0, 180.0, 270.0], clusters=[0, 1, 0, 1])
     assert opposite.pairs_apart(0, 1) == [(0, 1), (0, 3), (1, 2), (2, 3)]
-    assert opposite.pairs("sectors", 1) == [(0, 1)]  # of two patterns: more pairs tell nothing more
+    assert pairs(opposite, "sectors", 1) == [
+        (0, 1)
+    ]  # of two patterns: more pairs tell nothing more
 
 
 def test_angles_that_are_means_of_pixels_differ_a_little_from_ring_to_ring():
@@ -219,18 +317,7 @@ def test_angles_that_are_means_of_pixels_differ_a_little_from_ring_to_ring():
     exact = places(np.repeat([0.01, 0.02], 18), phi)
     near = places(np.repeat([0.01, 0.02], 18), phi + rng.normal(0, 0.1, 36))
     for axis in ("rings", "sectors"):
-        assert near.pairs(axis, 1) == exact.pairs(axis, 1)
-
-
-def test_shares_are_no_larger_than_speckle_can_have():
-    alternating = _possible([Share("rings", 1, 0.8, 0.0)])
-    assert alternating == {("rings", 1): 0.5}
-    falling = [Share("rings", n, 0.9**n, 0.0) for n in range(1, 4)]
-    sizes = _possible(falling)
-    matrix = np.eye(200)
-    for n in range(1, 4):
-        matrix += sizes["rings", n] * (np.eye(200, k=n) + np.eye(200, k=-n))
-    assert np.linalg.eigvalsh(matrix).min() > -1e-3
+        assert pairs(near, axis, 1) == pairs(exact, axis, 1)
 
 
 @pytest.mark.parametrize("weighting", ["pairs", "speckle"])
@@ -254,19 +341,25 @@ def test_two_bins_of_one_speckle_tell_as_much_as_one_of_them(tmp_path, weighting
 
 def test_rings_are_neighbours_at_one_angle_and_whole_rings_by_q():
     grid = places([0.01, 0.01, 0.02, 0.02], [0.0, 30.0, 0.0, 30.0])
-    assert grid.pairs("rings", 1) == [(0, 2), (1, 3)]
+    assert pairs(grid, "rings", 1) == [(0, 2), (1, 3)]
     assert grid.pairs_apart(1, 1) == [(0, 3)]
     whole = places([0.03, 0.01, 0.02], [np.nan] * 3)
-    assert whole.pairs("rings", 1) == [(0, 2), (1, 2)]
-    assert whole.pairs("sectors", 1) == []
+    assert pairs(whole, "rings", 1) == [(0, 2), (1, 2)]
+    assert pairs(whole, "sectors", 1) == []
+
+
+def test_a_ring_whose_noise_is_not_known_keeps_its_place():
+    rings = places([0.01, 0.02, 0.03, 0.04], [np.nan] * 4, used=[0, 2, 3])
+    assert pairs(rings, "rings", 1) == [(2, 3)]
+    assert pairs(rings, "rings", 2) == [(0, 2)]
 
 
 def test_bins_of_unknown_place_are_neighbours_in_their_order():
     unknown = places([np.nan] * 3, [np.nan] * 3)
-    assert unknown.pairs("rings", 1) == [(0, 1), (1, 2)]
+    assert pairs(unknown, "rings", 1) == [(0, 1), (1, 2)]
 
 
 def test_bins_of_different_scans_are_no_neighbours():
     phi = [0.0, 30.0, 60.0, 0.01, 30.01, 60.01]
     repeats = places([0.01] * 6, phi, scans=[1, 1, 1, 2, 2, 2])
-    assert repeats.pairs("sectors", 1) == [(0, 1), (1, 2), (3, 4), (4, 5)]
+    assert pairs(repeats, "sectors", 1) == [(0, 1), (1, 2), (3, 4), (4, 5)]

@@ -141,7 +141,9 @@ class GlobalEnd:
             for b, shares in noise.shared.neighbours.items():
                 neighbours[scan.bins[b]] = {scan.bins[a]: share for a, share in shares.items()}
         shares = tuple(share for noise in certain for share in noise.shared.shares)
-        shared = SharedSpeckle(self.request.together.clusters, neighbours, shares)
+        uncertainty = max(noise.shared.uncertainty for noise in certain)
+        clusters = self.request.together.clusters
+        shared = SharedSpeckle(clusters, neighbours, shares, uncertainty)
         return errors_of_scans(joint, noise_of_bin, columns_of_bin, shared)
 
     def _signal(self, noise_of: Callable[[int], SpeckleErrors | None]) -> Signal | None:

@@ -22,7 +22,7 @@ from homodyne_dask.errors import (
     SourceError,
     StoreError,
 )
-from homodyne_dask.fitting.events import Callback, Event
+from homodyne_dask.fitting.events import Callback, Event, FitEnded
 from homodyne_dask.fitting.fit import fit, modules_with_dask, plan_for
 from homodyne_dask.fitting.minimize import identity
 from homodyne_dask.fitting.observer import show_on_page
@@ -61,6 +61,8 @@ class Job(NamedTuple):
     compared: tuple[dict[str, Any], ...] = ()
     result: FitResult | None = None
     """Its result where it was made together with others: it is only written."""
+    with_noise: bool = False
+    """Whether its last event is to have the noise of bins, which is large."""
 
 
 class FitOutput(NamedTuple):
@@ -322,4 +324,6 @@ def _first_planned(jobs: Iterable[Job], model: Model, client: "Client") -> tuple
 def fit_on_worker(job: Job, model: Model) -> FitOutput:
     events: list[Event] = []
     result, files = fit_job(job, model, callbacks=[events.append], saved=False)
+    if not job.with_noise:
+        events = [replace(e, noise=None) if isinstance(e, FitEnded) else e for e in events]
     return FitOutput(result, files=files, events=tuple(events))

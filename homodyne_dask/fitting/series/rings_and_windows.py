@@ -6,6 +6,8 @@ from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from homodyne_dask.errors import (
     ClusterError,
     HomodyneDaskError,
@@ -14,7 +16,7 @@ from homodyne_dask.errors import (
     require_type,
     shown,
 )
-from homodyne_dask.fitting.events import Callback
+from homodyne_dask.fitting.events import Callback, Event, FitEnded
 from homodyne_dask.fitting.fit import require_client
 from homodyne_dask.fitting.observer import require_callbacks
 from homodyne_dask.fitting.prepare import prepare
@@ -32,6 +34,7 @@ from homodyne_dask.fitting.series.subsets import (
 )
 from homodyne_dask.models import Model, scan_model
 from homodyne_dask.request.options import takes_options
+from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row, without_chance
 from homodyne_dask.results.data.series import WORDS
 from homodyne_dask.results.result_classes import FitSeries
@@ -40,6 +43,8 @@ from homodyne_dask.store.scan import Scan, as_scan
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from homodyne_dask.assessment.speckle_noise import BinNoise
 
 GROUPS = {"ring": "q", "angle": "angle", "label": "label", "scan": "scan"}
 """Groups of bins of which `per` gives each its own parameters, and what a series is over with them."""
@@ -118,8 +123,34 @@ def jobs_of(
     for subset in subsets:
         opened, path = (lambda scan=subset.scan: scan), folder / subset.folder
         options_of_subset = _options_of(subset, whole, options)
-        jobs.append(Job(subset.name, opened, options_of_subset, path, subset.axis_values))
+        job = Job(subset.name, opened, options_of_subset, path, subset.axis_values)
+        jobs.append(job._replace(with_noise=next(iter(subset.axis_values)) == "q"))
     return jobs
+
+
+class SharedByRings:
+    """A callback of the fits of single rings, whose noise tells how much speckle they share."""
+
+    def __init__(self, whole: Request) -> None:
+        self.whole, self.fits = whole, dict[int, str]()
+        self.bins: dict[int, BinNoise] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, FitEnded):
+            noises = {self.whole.scan.bins.index(b): n for b, n in (event.noise or {}).items()}
+            self.bins |= noises
+            self.fits |= dict.fromkeys(noises, event.fit)
+
+    def correlations(self) -> tuple[float, ...]:
+        """Return those of the errors of fits 1, 2, ... rings apart, as far as these share speckle."""
+        from homodyne_dask.assessment import shared_speckle as shared  # lazy: it loads JAX
+
+        if len(self.bins) < 2:
+            return ()
+        scan, clusters = self.whole.scan, self.whole.clusters
+        likely = shared.likely_shares(scan, clusters, self.bins, self.fits)["rings"]
+        of_errors = np.mean([shared.part_of_errors(noise) for noise in self.bins.values()])
+        return tuple((of_errors * likely.of_neighbours).tolist())
 
 
 def _check_scaling(scaling: str, subsets: Sequence[Subset], whole: Scan) -> None:
@@ -206,12 +237,15 @@ def fit_each(
         return fit_subsets_together(
             scans, model, subsets, per_group, axis, client, callbacks, options
         )
-    for scan in scans:
-        prepare(scan, model, **options).require_given()
-    jobs = []
+    requests = [prepare(scan, model, **options) for scan in scans]
+    for request in requests:
+        request.require_given()
+    jobs, shared = [], SharedByRings(requests[0])
     for subsets_of_scan, scan in zip(subsets, scans, strict=True):
         jobs += jobs_of(subsets_of_scan, scan, options, Path())
-    return FitSeries(axis, tuple(_rows_of(jobs, model, client, callbacks)))
+    rows = _rows_of(jobs, model, client, [*callbacks, shared])
+    correlations = shared.correlations() if axis == "q" else ()
+    return FitSeries(axis, tuple(rows), correlations=correlations)
 
 
 def _check_axis(over: str | None, over_scans: str | None, per_group: Sequence[str]) -> None:

@@ -17,8 +17,12 @@ from homodyne_dask.results.data.findings import Findings
 from homodyne_dask.results.data.fit_rows import UNKNOWN_QUANTITY, FitRow, column, quantity_names
 from homodyne_dask.results.data.fitted_parameters import nearest_turn
 from homodyne_dask.results.data.numbers_and_intervals import Vector
+from homodyne_dask.solver.array_shapes import Matrix
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 from homodyne_dask.text import with_unit
+
+LEAST_OWN_NOISE = 0.02
+"""Least variance of a combination of values whose errors are 1: shares of speckle are known no better."""
 
 
 class HomogeneityTest(NamedTuple):
@@ -34,25 +38,37 @@ class HomogeneityTest(NamedTuple):
 
 
 def homogeneity_test(
-    value: Vector, stderr: Vector, dof: Vector, naive: bool = False
-) -> HomogeneityTest | None:
+    value: Vector, stderr: Vector, dof: Vector, naive: bool = False, correlation: Matrix | None = None
+) -> HomogeneityTest | None:  # fmt: skip
     """Return the test of homogeneity; None for fewer than two values with a known error.
 
     dof: degrees of freedom of each error, NaN for a normal one; p and the error of the mean are corrected for
-    them (Welch 1951, Meier 1953). naive: of errors from which the mean gets none.
+    them (Welch 1951, Meier 1953). naive: of errors from which the mean gets none. correlation: of the errors,
+    None where they are independent.
     """
     usable = np.isfinite(value) & np.isfinite(stderr) & (stderr > 0)
     if usable.sum() < 2:
         return None
-    value, weight, dof = value[usable], 1 / stderr[usable] ** 2, dof[usable]
-    total, freedom = weight.sum(), len(value) - 1
-    mean, share = (weight * value).sum() / total, weight / total
-    chisqr = float((weight * (value - mean) ** 2).sum())
+    value, stderr, dof = value[usable], stderr[usable], dof[usable]
+    weight, freedom = 1 / stderr**2, len(value) - 1
+    mean, share = (weight * value).sum() / weight.sum(), weight / weight.sum()
+    correlation = np.eye(len(value)) if correlation is None else correlation[usable][:, usable]
+    chisqr = _scatter((value - mean) / stderr, 1 / stderr[:, None], correlation)
     widening = 1 + 4 * float((share * (1 - share) / _known_freedom(dof)).sum())
-    error = np.nan if naive else float((widening / total) ** 0.5)
+    variance = (share * stderr) @ correlation @ (share * stderr)
+    error = np.nan if naive else float((widening * variance) ** 0.5)
     return HomogeneityTest(
         float(mean), error, chisqr, freedom, _welch_p(chisqr, freedom, share, dof)
     )
+
+
+def _scatter(value: Vector, columns: Float[np.ndarray, "n k"], correlation: Matrix) -> float:
+    """Return χ² about the best line; values and columns are divided by the errors of the values."""
+    size, vectors = np.linalg.eigh(correlation)
+    white = vectors.T / np.sqrt(np.maximum(size, LEAST_OWN_NOISE))[:, None]
+    value, columns = white @ value, white @ columns
+    left = value - columns @ np.linalg.lstsq(columns, value, rcond=None)[0]
+    return float(left @ left)
 
 
 def _known_freedom(dof: Vector) -> Vector:
@@ -91,12 +107,13 @@ class PowerLawOfQ(NamedTuple):
 
 
 def power_law_of_q(
-    x: Vector, y: Vector, stderr: Vector, naive: bool = False, dof: Vector | float = np.nan
-) -> PowerLawOfQ | None:
+    x: Vector, y: Vector, stderr: Vector, naive: bool = False, dof: Vector | float = np.nan,
+    correlation: Matrix | None = None,
+) -> PowerLawOfQ | None:  # fmt: skip
     """Return the exponent by weighted least squares in logarithms; None for fewer than two values.
 
     naive: of errors that are weights only. dof: of each error, NaN for a normal one, from which those of
-    `stderr` (Satterthwaite 1946) and p follow.
+    `stderr` (Satterthwaite 1946) and p follow. correlation: of the errors, None where they are independent.
     """
     usable = np.isfinite(stderr) & (stderr > 0) & (y > 0) & (x > 0)
     if usable.sum() < 2:
@@ -107,11 +124,14 @@ def power_law_of_q(
     spread = (weight * u**2).sum()
     if spread == 0:  # repeats at one q
         return None
-    exponent = float((weight * u * v).sum() / spread)
-    chisqr, freedom = float((weight * (v - exponent * u) ** 2).sum()), int(usable.sum()) - 2
+    exponent, freedom, root = float((weight * u * v).sum() / spread), len(u) - 2, weight**0.5
+    correlation = np.eye(len(u)) if correlation is None else correlation[usable][:, usable]
+    columns = root[:, None] * np.stack([np.ones_like(u), u], axis=1)
+    chisqr = _scatter(root * (v - exponent * u), columns, correlation)
     scatter = chisqr / freedom if freedom else np.nan
     of_scatter = naive or scatter > 1.0
-    stderr_of_law = float(((scatter if of_scatter else 1.0) / spread) ** 0.5)
+    variance = (root * u) @ correlation @ (root * u) / spread**2
+    stderr_of_law = float(((scatter if of_scatter else 1.0) * variance) ** 0.5)
     dof = np.broadcast_to(dof, usable.shape)[usable]
     share = weight * u**2 / spread  # of the variance of the exponent
     leverage = weight / weight.sum() + share
@@ -197,6 +217,8 @@ class SeriesValues(HandedOut):
     entries: tuple[FitRow, ...]
     global_fit: GlobalFit | None = None
     """The joint fit of which each scan is an entry; None for independent fits."""
+    correlations: tuple[float, ...] = ()
+    """Of the errors of fits 1, 2, ... rings apart that share speckle; none where they are independent."""
 
     @property
     def converged(self) -> bool:
@@ -373,7 +395,16 @@ class SeriesValues(HandedOut):
             if covariance is None or len(rows) < len(self.entries):
                 return None
             stderr, naive = joint.own_errors(name, covariance), True
-        return homogeneity_test(value, stderr, dof, naive)
+        return homogeneity_test(value, stderr, dof, naive, self._correlation_of(rows))
+
+    def _correlation_of(self, rows: list[FitRow]) -> Matrix | None:
+        """Return the correlation of the errors of these fits; None where they are independent."""
+        if not self.correlations:
+            return None
+        every = np.unique([row.at["q"] for row in self.entries])
+        ring = np.searchsorted(every, [row.at["q"] for row in rows])
+        at_distance = np.pad([1.0, *self.correlations], (0, len(every)))
+        return at_distance[np.abs(np.subtract.outer(ring, ring))]
 
     def power_of_q(self, name: str) -> PowerLawOfQ | None:
         """Return the exponent of a quantity as a power of q; None if unknown, not over q, or `correlated`."""
@@ -381,7 +412,8 @@ class SeriesValues(HandedOut):
             return None
         q = np.array([entry.at["q"] for entry in self._good])
         value, errors, dof = (column(self._good, name, k) for k in ("value", self.errors, "dof"))
-        return power_law_of_q(q, value, errors, self.errors != "stderr", dof)
+        correlation = self._correlation_of(self._good)
+        return power_law_of_q(q, value, errors, self.errors != "stderr", dof, correlation)
 
     @property
     def powers_of_q(self) -> dict[str, PowerLawOfQ]:

@@ -176,6 +176,7 @@ def _series_summary(series: SeriesValues) -> dict[str, Any]:
     if series.global_fit is not None:
         values["global_fit"] = series.global_fit
     values |= {"agreement": series.agreement, "powers_of_q": series.powers_of_q}
+    values["correlations"] = series.correlations
     if series.repeats:
         values["repeats"] = {place: repeats.agreement for place, repeats in series.repeats.items()}
     if series.over != "q" and (rings := series.over_q):

@@ -257,18 +257,20 @@ def write_index(
     prefix: str = SCANS,
     global_fit: GlobalFit | None = None,
     suffix: str = "",
+    correlations: tuple[float, ...] = (),
 ) -> list[Path]:
     """Write the index of the fits done so far, `total` how many in all, and return its files.
 
     names: parameters of the model. When all are done there is a figure, and for parts the series with its
     agreement. global_fit: of scans that were fitted together. suffix: format of the figure beside PNG.
+    correlations: of a series (`SeriesValues`).
     """
     folder.mkdir(parents=True, exist_ok=True)
     names, done = quantity_names(rows, names), len(rows) == total
     fitted = [row for row in rows if row.result is not None]
     series, pictures = None, []
     if done and prefix == PARTS:
-        series = SeriesValues(next(iter(rows[0].at)), tuple(rows), global_fit)
+        series = SeriesValues(next(iter(rows[0].at)), tuple(rows), global_fit, correlations)
         title = series_title(series)
     else:
         model = next((row.result.config["model"] for row in fitted if row.result), "No fit")

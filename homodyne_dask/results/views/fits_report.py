@@ -280,6 +280,9 @@ def _on_agreement(series: series_data.SeriesValues, names: Sequence[str]) -> Ite
     if (joint := series.global_fit) is not None:
         shared = "p takes the shared parameters as known"
         yield shared if joint.per_scan else "p is of each scan alone"
+    if series.correlations:
+        share = f"{100 * series.correlations[0]:.0f} %"
+        yield f"next rings share speckle: {share} of the variances of their errors, as means and p allow for"
     compared = {name: series.agreement[name].freedom + 1 for name in names}
     if incomplete := [name for name in names if compared[name] < len(series.entries)]:
         yield (

@@ -477,6 +477,56 @@ def test_the_exponent_is_that_of_a_weighted_line_through_logarithms():
     assert certain.stderr == pytest.approx(100 * covariance[0, 0] ** 0.5)
 
 
+APART = np.abs(np.subtract.outer(np.arange(8), np.arange(8)))
+RINGS = np.linspace(1.0, 1.7, 8)
+
+
+def test_means_and_powers_of_values_with_common_noise_scatter_as_their_errors_say():
+    rng, correlation, unknown = np.random.default_rng(4), 0.6**APART, np.full(8, np.nan)
+    stderr = np.linspace(0.04, 0.08, 8)
+    values = 1 + stderr * (rng.normal(size=(3000, 8)) @ np.linalg.cholesky(correlation).T)
+    means = [homogeneity_test(y, stderr, unknown, False, correlation) for y in values]
+    pulls = np.array([(test.mean - 1) / test.stderr for test in means])
+    assert np.std(pulls) == pytest.approx(1, abs=0.04)
+    assert np.mean([test.p < 0.1 for test in means]) == pytest.approx(0.1, abs=0.02)
+    of_independent = homogeneity_test(values[0], stderr, unknown)
+    assert of_independent.stderr < 0.6 * means[0].stderr
+    assert of_independent.mean == means[0].mean
+    laws = [
+        power_law_of_q(RINGS, y * RINGS**2, stderr * RINGS**2, False, np.nan, correlation)
+        for y in values
+    ]
+    pulls = np.array([(law.exponent - 2) / law.stderr for law in laws])
+    assert 0.85 < np.std(pulls) < 1.02  # errors are widened where values scatter by more
+    assert np.mean([law.p < 0.1 for law in laws]) == pytest.approx(0.1, abs=0.03)
+
+
+def test_a_series_knows_how_far_its_rings_are_apart(tmp_path):
+    rows = [ended({"D0": 1e4 + 100 * n}, {"q": q, "age": 5.0}) for n, q in enumerate((0.03, 0.01, 0.02))]
+    correlations = (0.5, 0.2)
+    series, alone = FitSeries("q", tuple(rows), None, correlations), FitSeries("q", tuple(rows))
+    wanted = np.array([[1, 0.2, 0.5], [0.2, 1, 0.5], [0.5, 0.5, 1]])
+    np.testing.assert_array_equal(series._correlation_of(rows), wanted)
+    np.testing.assert_array_equal(series._correlation_of(rows[1:]), wanted[1:, 1:])
+    assert alone._correlation_of(rows) is None
+    assert series.agreement["D0"].stderr > 1.2 * alone.agreement["D0"].stderr
+    assert "share speckle" in str(series)
+    assert "share speckle" not in str(alone)
+    series.to_json(tmp_path / "series.json")
+    read = hd.load_series(tmp_path)
+    assert read.correlations == correlations
+    assert read.agreement == series.agreement
+
+
+def test_of_shares_that_no_speckle_has_p_is_still_known():
+    rng, apart = np.random.default_rng(5), np.abs(np.subtract.outer(np.arange(40), np.arange(40)))
+    correlation = np.where(apart <= 12, 0.97**apart, 0.0)
+    assert np.linalg.eigvalsh(correlation).min() < -0.1
+    test = homogeneity_test(rng.normal(size=40), np.ones(40), np.full(40, np.nan), False, correlation)
+    assert 0 <= test.p <= 1
+    assert test.stderr > 0.3
+
+
 def drawn(rng, dof, n=5):
     size = (4000, n)
     return rng.standard_normal(size), np.sqrt(rng.chisquare(dof, size) / dof)
