@@ -502,7 +502,9 @@ def test_means_and_powers_of_values_with_common_noise_scatter_as_their_errors_sa
 
 
 def test_a_series_knows_how_far_its_rings_are_apart(tmp_path):
-    rows = [ended({"D0": 1e4 + 100 * n}, {"q": q, "age": 5.0}) for n, q in enumerate((0.03, 0.01, 0.02))]
+    rows = [
+        ended({"D0": 1e4 + 100 * n}, {"q": q, "age": 5.0}) for n, q in enumerate((0.03, 0.01, 0.02))
+    ]
     correlations = (0.5, 0.2)
     series, alone = FitSeries("q", tuple(rows), None, correlations), FitSeries("q", tuple(rows))
     wanted = np.array([[1, 0.2, 0.5], [0.2, 1, 0.5], [0.5, 0.5, 1]])
@@ -522,7 +524,9 @@ def test_of_shares_that_no_speckle_has_p_is_still_known():
     rng, apart = np.random.default_rng(5), np.abs(np.subtract.outer(np.arange(40), np.arange(40)))
     correlation = np.where(apart <= 12, 0.97**apart, 0.0)
     assert np.linalg.eigvalsh(correlation).min() < -0.1
-    test = homogeneity_test(rng.normal(size=40), np.ones(40), np.full(40, np.nan), False, correlation)
+    test = homogeneity_test(
+        rng.normal(size=40), np.ones(40), np.full(40, np.nan), False, correlation
+    )
     assert 0 <= test.p <= 1
     assert test.stderr > 0.3
 
