@@ -46,6 +46,11 @@ LEVEL = 0.01
 """Probability by chance of so large a share of next neighbours, below which it is said."""
 CORRELATIONS = np.linspace(0, 0.98, 21)
 """Of the fields of next neighbours, over which the likelihood is averaged."""
+COARSE, FAR_BELOW = (10, 12, 14, 16, 18, 20), 8.0
+"""Numbers of those at which it is always computed, and the logarithm of the likelihood below its largest from
+which on it is not computed beside them. At smaller ones bins share less than 6 %."""
+IMPOSSIBLE = -1e9
+"""Logarithm of the likelihood where no speckle is correlated like this."""
 POWERS = 1.0, 2.0, 0.0
 """Of the distance, with which the logarithm of the correlation falls: exponential, Gaussian, and not at all.
 Deviations that all bins have in common are a misfit, and no speckle."""
@@ -386,10 +391,9 @@ def part_of_errors(noise: BinNoise) -> float:
 
 def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
     """Return what the residuals of rows of bins tell of their shares."""
-    log = np.zeros((len(POWERS), len(CORRELATIONS)))
     chosen = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int)
-    for n in chosen:
-        log += _log_likelihood(rows[n], cells_of)
+    speckle_of_rows = [_SpeckleOfRow.of(rows[n], cells_of) for n in chosen]
+    log = _log_likelihood([of_row for of_row in speckle_of_rows if of_row is not None])
     *of_speckle, all_alike = log.max(1)
     best, independent = max(of_speckle), log[0, 0]
     if not log.any() or all_alike > best + MARGIN:
@@ -404,44 +408,86 @@ def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
     return _LikelyShares(sizes, variance**0.5 / max(float(sizes[0]), SMALLEST), p)
 
 
-def _log_likelihood(row: _Row, cells_of: _CellsOf) -> Float[np.ndarray, "power correlation"]:
-    """Return the logarithm of the restricted likelihood of a row; 0 with too few values."""
-    log = np.zeros((len(POWERS), len(CORRELATIONS)))
-    bins, apart = [cells_of(b) for b in row[0]], row[1]
-    edges = np.cumsum([0, *(len(of_bin.to) for of_bin in bins)])
-    places = [slice(*place) for place in pairwise(edges.tolist())]
-    outside = _outside_of_misfits(bins, places)
-    if len(outside) < FEWEST_CELLS:
-        return log
-    residual = outside @ np.concatenate([of_bin.to @ of_bin.noise.residual for of_bin in bins])
-    shared = {d: np.zeros((edges[-1],) * 2) for d in np.unique(apart[apart > 0]).tolist()}
-    for (n, a), (m, b) in combinations(enumerate(bins), 2):
-        between = a.to @ shared_cells(a.noise, b.noise) @ b.to.T
-        shared[apart[n, m]][places[n], places[m]] = between
-        shared[apart[n, m]][places[m], places[n]] = between.T
-    shared = {d: outside @ of_pairs @ outside.T for d, of_pairs in shared.items()}
-    for place in np.ndindex(log.shape):
-        power, correlation = POWERS[place[0]], CORRELATIONS[place[1]]
-        covariance = np.eye(len(residual))
-        for d, of_pairs in shared.items():
-            covariance += correlation ** (4 * d**power) * of_pairs
-        root, failed = dpotrf(covariance.T, lower=1, overwrite_a=1)
-        white, _ = dtrtrs(root, residual, lower=1)
-        # of no speckle are bins correlated like this where it failed
-        log[place] = -np.inf if failed else -np.log(np.diag(root)).sum() - white @ white / 2
+def _log_likelihood(rows: "list[_SpeckleOfRow]") -> Float[np.ndarray, "power correlation"]:
+    """Return the logarithm of the restricted likelihood of all rows.
+
+    It is computed at some correlations, and beside those that are likely; else it is interpolated.
+    """
+    every, share = np.arange(len(CORRELATIONS)), CORRELATIONS**4
+    log = np.zeros((len(POWERS), len(every)))
+
+    def computed(n: int, power: float) -> float:
+        correlation = float(CORRELATIONS[n])
+        return max(sum(of_row.log_likelihood(correlation, power) for of_row in rows), IMPOSSIBLE)
+
+    independent = computed(0, 1.0)
+    for of_power, power in zip(log, POWERS, strict=True):
+        values_at = {0: independent} | {n: computed(n, power) for n in COARSE}
+        least = max(values_at.values()) - FAR_BELOW
+        likely = {n for n, value in values_at.items() if value >= least}
+        beside = [n for n in every[COARSE[0] :].tolist() if {n - 1, n + 1} & likely]
+        values_at |= {n: computed(n, power) for n in beside if n not in values_at}
+        places = sorted(values_at)
+        # a small share changes it linearly
+        of_power[:] = np.interp(share, share[places], [values_at[n] for n in places])
     return log
 
 
-def _outside_of_misfits(
-    bins: list[_SpeckleOfCells], places: list[slice]
-) -> Float[np.ndarray, "k value"]:
-    """Return a basis of what neither the fit changes nor a misfit that all bins have."""
+class _SpeckleOfRow(NamedTuple):
+    apart: Int[np.ndarray, "value value"]
+    """Distances of the bins of values."""
+    shared: Float[np.ndarray, "value value"]
+    """The covariance of values of two bins that would see one speckle."""
+    both: Float[np.ndarray, "value column"]
+    """What fits and misfits change, orthonormal, and the residuals."""
+
+    @classmethod
+    def of(cls, row: _Row, cells_of: _CellsOf) -> "_SpeckleOfRow | None":
+        """Return the values of a row; None with too few."""
+        bins, apart = [cells_of(b) for b in row[0]], row[1]
+        lengths = [len(of_bin.to) for of_bin in bins]
+        places = [slice(*place) for place in pairwise(np.cumsum([0, *lengths]).tolist())]
+        misfits = _misfits(bins, places)
+        if sum(lengths) - misfits.shape[1] < FEWEST_CELLS:
+            return None
+        residual = np.concatenate([of_bin.to @ of_bin.noise.residual for of_bin in bins])
+        shared = np.zeros((len(residual),) * 2)
+        for (n, a), (m, b) in combinations(enumerate(bins), 2):
+            between = a.to @ shared_cells(a.noise, b.noise) @ b.to.T
+            shared[places[n], places[m]], shared[places[m], places[n]] = between, between.T
+        apart = np.repeat(np.repeat(apart, lengths, axis=0), lengths, axis=1)
+        return cls(apart, shared, np.column_stack([misfits, residual]))
+
+    def log_likelihood(self, correlation: float, power: float) -> float:
+        covariance = np.eye(len(self.both))
+        if correlation > 0:
+            part = correlation ** (4 * np.arange(self.apart.max() + 1.0) ** power)
+            covariance += part[self.apart] * self.shared
+        root, failed = dpotrf(covariance.T, lower=1, overwrite_a=1)
+        if failed:  # no speckle is correlated like this
+            return -np.inf
+        white, _ = dtrtrs(root, self.both, lower=1)
+        taken = np.linalg.qr(
+            white, mode="r"
+        )  # its last row is what the columns leave of the residuals
+        log = np.log(np.diag(root)).sum() + np.log(np.abs(np.diag(taken)[:-1])).sum()
+        return float(-log - taken[-1, -1] ** 2 / 2)
+
+
+def _misfits(bins: list[_SpeckleOfCells], places: list[slice]) -> Float[np.ndarray, "value column"]:
+    """Return an orthonormal basis of what the fit changes, or a misfit that all bins have."""
     names = list(dict.fromkeys(name for of_bin in bins for name in of_bin.changes))
     columns = np.zeros((places[-1].stop, len(names)))
     for of_bin, place in zip(bins, places, strict=True):
         for name, change in of_bin.changes.items():
             columns[place, names.index(name)] = change
-    outside = outside_of(columns)
-    if len(outside) < ENOUGH_VALUES:  # of a short record
-        outside = outside_of(columns[:, [kind in ("theta", "smooth") for kind, _ in names]])
-    return outside
+    basis = _basis_of(columns)
+    if len(columns) - basis.shape[1] < ENOUGH_VALUES:  # of a short record
+        basis = _basis_of(columns[:, [kind in ("theta", "smooth") for kind, _ in names]])
+    return basis
+
+
+def _basis_of(columns: Float[np.ndarray, "value k"]) -> Float[np.ndarray, "value column"]:
+    scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
+    vectors, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
+    return vectors[:, sizes > 1e-10 * sizes[0]]
