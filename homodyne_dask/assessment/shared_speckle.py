@@ -11,7 +11,7 @@ that nothing is shared.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations, pairwise, product
 from types import MappingProxyType
 from typing import NamedTuple
@@ -66,6 +66,8 @@ ENOUGH_VALUES = 20
 """More values of a row than columns, with fewer of which only smooth misfits are left out."""
 MOST_JITTER = 5.0
 """Degrees by which bins at one angle may differ, at most."""
+KINDS = 32
+"""Pairs of kinds of noise whose covariance is kept: bins that follow each other are mostly of few kinds."""
 AXES = "rings", "sectors"
 MARGIN = 2.0
 """Logarithm of the likelihood by which bins that are all alike have to surpass shared speckle."""
@@ -148,13 +150,31 @@ class Added(NamedTuple):
 
 def shared_cells(first: BinNoise, other: BinNoise) -> Float[np.ndarray, "cell other"]:
     """Return the covariance of the means over cells of two bins that see the same speckle."""
-    rows, columns = _common_cells(first, other)
-    of_first, of_other = first.of_cells.constant, other.of_cells.constant
+    return _of_unit_size(_Kind(first), _Kind(other)) * _size(first, other)
+
+
+class _Kind:
+    """The noise of a bin but for its size, which is one object for all bins of a group."""
+
+    def __init__(self, noise: BinNoise) -> None:
+        self.noise = noise
+
+    def __hash__(self) -> int:
+        return id(self.noise.of_cells)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kind) and self.noise.of_cells is other.noise.of_cells
+
+
+@lru_cache(KINDS)
+def _of_unit_size(first: _Kind, other: _Kind) -> Float[np.ndarray, "cell other"]:
+    rows, columns = _common_cells(first.noise, other.noise)
+    of_first, of_other = first.noise.of_cells.constant, other.noise.of_cells.constant
     correlation = _correlation(of_first)[:, rows]
     correlation[rows] = (correlation[rows] + _correlation(of_other)[np.ix_(columns, columns)]) / 2
     shared = np.zeros((len(of_first), len(of_other)))
     shared[:, columns] = correlation * np.outer(_deviation(of_first), _deviation(of_other)[columns])
-    return shared * _size(first, other)
+    return shared
 
 
 def shared_fields(first: BinNoise, other: BinNoise) -> Matrix:
@@ -211,6 +231,8 @@ def shared_speckle(scan: Scan, clusters: BinNumbers, bins: Mapping[int, BinNoise
         if (along, around) <= (0, 0):
             continue
         share = float(of_rings[along] * of_sectors[abs(around)])
+        if share <= SMALLEST:
+            continue
         for a, b in places.pairs_apart(along, around):
             neighbours.setdefault(a, {})[b] = share
             neighbours.setdefault(b, {})[a] = share

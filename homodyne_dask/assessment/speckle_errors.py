@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -433,7 +433,8 @@ def _freedom(summands: dict[int, _Propagated], added: Added) -> Vector:
     return 2 * total**2 / np.maximum(spread, np.finfo(float).tiny)
 
 
-class _NoiseOfFit(NamedTuple):
+@dataclass(frozen=True)
+class _NoiseOfFit:
     joint: JointEquations
     bins: dict[int, BinNoise]
     shared: SharedSpeckle
@@ -508,8 +509,12 @@ class _NoiseOfFit(NamedTuple):
         return _Propagated(to, likely_covariance(fields, fit), np.exp(log_size), relative)
 
     def _shared(self, summands: dict[int, _Propagated]) -> Added:
-        maps, bins = {b: noise.map for b, noise in summands.items()}, self.bins
-        return self.shared.added(maps, lambda a, b: shared_fields(bins[a], bins[b]))
+        return self.shared.added({b: noise.map for b, noise in summands.items()}, self._between)
+
+    @cached_property
+    def _between(self) -> Callable[[int, int], Matrix]:
+        bins = self.bins
+        return cache(lambda a, b: shared_fields(bins[a], bins[b]))
 
     def _mean_offset(
         self, summands: dict[int, _Propagated], scaling: LinearParams
