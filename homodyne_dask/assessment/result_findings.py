@@ -50,6 +50,8 @@ MAX_REDCHI |= {"residuals": 100.0}
 """Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested.
 
 In units of the scatter of neighbours, it was up to 63 for curves of photons, whose noise is alike there."""
+LEVEL_OF_TABLE = 0.005
+"""Probability by chance of so large a χ² below which a model is said to be wrong."""
 ALONG_FLOW = 30
 MAX_REDCHI_OF_BIN = {"counts": 2.0, "constant": 2.0, "scatter": 10.0, "table": 2.0}
 """Reduced χ² of a bin above which a warning is given, by the source of σ. Pairs that see one speckle
@@ -158,7 +160,10 @@ def _high_chisqr(end: AssessedFit) -> Iterator[Finding]:
     source = scan.attributes.sigma_source
     # means of residuals that were tested tell a misfit from noise that is larger than σ
     limit = MAX_REDCHI.get(source if end.assessment.check is None else "tested", np.inf)
-    if redchi > limit:
+    freedom = end.reduced.freedom(
+        end.free
+    )  # few points of a table scatter by more than that by chance
+    if redchi > limit and chdtrc(freedom, freedom * redchi) < LEVEL_OF_TABLE:
         code = "table-misfit" if scan.is_table else "chisqr-too-high"
         yield _advised(end, code, redchi=redchi, sigma_source=source)
 
@@ -298,6 +303,8 @@ def _directions(end: AssessedFit) -> Iterator[Finding]:
     certain = determined_at(search, finer).undetermined if of_data.undetermined else []
     slow = state.slow_steps >= MAX_SLOW_STEPS
     code = "undetermined" if slow or end.assessment.errors.naive is None else "larger-error"
+    if (of_all := end.assessment.errors.determined_by_all) is not None:
+        told |= {*end.names[of_all].tolist()}
     undetermined = [names for names in of_data.undetermined if not told.issuperset(names)]
     for names in undetermined:
         if names in certain:

@@ -238,7 +238,10 @@ def shared_speckle(scan: Scan, clusters: BinNumbers, bins: Mapping[int, BinNoise
             neighbours.setdefault(b, {})[a] = share
     shares = [Share(axis, float(likely[axis].sizes[0]), likely[axis].p) for axis in AXES]
     seen = tuple(share for share in shares if share.p <= LEVEL)
-    uncertainty = max(likely[axis].uncertainty for axis in AXES)
+    reaching = [likely[axis] for axis in AXES if len(likely[axis].of_neighbours)]
+    size = np.array([of_axis.sizes[0] for of_axis in reaching])
+    deviation = size * [of_axis.uncertainty for of_axis in reaching]
+    uncertainty = float(np.linalg.norm(deviation) / size.sum()) if reaching else 0.0
     return SharedSpeckle(clusters, neighbours, seen, uncertainty)
 
 
@@ -278,9 +281,10 @@ class _Places(NamedTuple):
             rings = scan.label  # nothing else says which bins are neighbours
         rings_of_scans = rings + (1 + rings.max()) * scan.scan_number
         number, angles = _angles(scan.phi, rings_of_scans, turn)
-        gaps = np.diff(angles)
-        last = turn - gaps.sum()
-        around = len(angles) if len(angles) > 2 and last <= WRAPS * np.median(gaps) else 0
+        number, around = _in_order(number, angles, turn)
+        for ring in np.unique(rings_of_scans[number < 0]):  # at unknown angles: in their order
+            unknown = np.flatnonzero((rings_of_scans == ring) & (number < 0))
+            number[unknown] = -1 - np.arange(len(unknown))
         places: dict[tuple[int, int, int], list[int]] = {}
         for b in sorted(used):
             place = int(scan.scan_number[b]), int(rings[b]), int(number[b])
@@ -312,7 +316,7 @@ class _Places(NamedTuple):
             if around and angle < 0:
                 continue
             other = angle + around
-            other = other % self.around if self.around else other
+            other = other % self.around if self.around and around else other
             if around and other < 0:
                 continue
             others = self.bins.get((scan, ring + along, other), [])
@@ -341,6 +345,19 @@ def _angles(
     begins = np.diff(angle[order], prepend=-np.inf) > width
     number[with_angle[order]] = np.cumsum(begins) - 1
     return number, angle[order][begins]
+
+
+def _in_order(
+    number: Int[np.ndarray, " bin"], angles: Float[np.ndarray, " angle"], turn: float
+) -> tuple[Int[np.ndarray, " bin"], int]:
+    """Return the numbers from behind the widest gap on, and the angles of a full turn, 0 without one."""
+    if len(angles) < 3:
+        return number, 0
+    gaps = np.diff(np.append(angles, angles[0] + turn))
+    widest = int(gaps.argmax())
+    if gaps[widest] <= WRAPS * np.median(gaps):
+        return number, len(angles)
+    return np.where(number < 0, number, (number - widest - 1) % len(angles)), 0
 
 
 class _SpeckleOfCells(NamedTuple):

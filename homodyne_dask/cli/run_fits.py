@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache, partial
 from itertools import count, product
 from pathlib import Path
@@ -25,7 +25,7 @@ from homodyne_dask.cli.printing import echo, echo_json, echo_progress
 from homodyne_dask.cli.shared_options import RunOptions, format_of, selected
 from homodyne_dask.cli.worker_options import client_of, workers_are_local
 from homodyne_dask.document.blocks import as_text
-from homodyne_dask.errors import OptionError, in_line
+from homodyne_dask.errors import OptionError, SourceError, in_line
 from homodyne_dask.fitting.events import Callback, PassEnded, on_pass
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.series import many_fits as many
@@ -228,6 +228,7 @@ def _fit_many(
     rows, statuses, files, joint_fit = list[fit_rows.FitRow](), set[int](), list[Path](), None
     with client_of(config) as client, folders.locked_folder(folder, f".{prefix}.lock"):
         folders.check_index(folder, config.overwrite or run_options.resume, prefix)
+        earlier = _earlier_correlations(folder) if rings and run_options.resume else ()
         if config.together:
             jobs, joint_fit = _fit_together(config, jobs, client, over or "scan")
         number, suffix = len(jobs), jobs[0].pictures
@@ -236,7 +237,8 @@ def _fit_many(
                 statuses.add(status)
                 rows = fit_rows.without_chance([*rows, row], number)
                 if rings and len(rows) == number:
-                    correlations = rings[0].correlations()
+                    of_kept = len(set(rings[0].fits.values())) < number
+                    correlations = (of_kept and earlier) or rings[0].correlations()
                 files = folders.write_index(
                     folder, model.names, rows, number, prefix, joint_fit, suffix, correlations
                 )
@@ -249,6 +251,13 @@ def _fit_many(
     echo(f"\n{report}\n\n{counts}: {in_line(', '.join(map(str, files)))}")
     worst_first = BUG, BAD_INPUT, NOT_CONVERGED, MISFIT
     return next((status for status in worst_first if status in statuses), 0)
+
+
+def _earlier_correlations(folder: Path) -> tuple[float, ...]:
+    """Return those of rings in the index of an earlier run: fits that are kept have no noise."""
+    with suppress(SourceError):  # there is none, or of other fits
+        return hd.load_series(folder).correlations
+    return ()
 
 
 def _place_of_index(config: FitConfig, jobs: Sequence[Job]) -> tuple[str, str, Path]:

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from distributed import Client
 
 FEWEST = 3
-"""Rings from which a power of q, and angles from which a velocity, can be told from the rest."""
+"""Angles from which a velocity can be told from the rest."""
 REASONS = {
     "ages": "a table has no ages",
     "flow": "a flow needs the gap and three angles or more",
     "angles": "motion in one direction needs three angles or more",
-    "rings": "a power of q needs three rings or more",
+    "rings": "a power of q needs two rings or more",
     "ring": "their rates are those of one ring: select one, or fit each (--over q)",
     "shape": "stretched exponentials describe the data, with as many parameters",
     "all": "an option names parameters, rates, a convention or a precision",
@@ -92,13 +92,13 @@ def compare_models(
 ) -> Comparison:
     """Fit several models and compare them as `compare` does: the simplest adequate one is chosen.
 
-    models: models or their names; by default brownian, power_law, static, stretched (for three or more
-        rings stretched_q) and, if the store or `gap` gives the distance between the plates and there are
-        three or more angles, laminar_flow; of a table of g2 brownian, cumulant_q and stretched_q. If free
-        offsets are above 1 (finding `offset-far-from-1`), also all with a frozen part and a prior of the
-        offset: 1 ± 0.5 % of the contrast. If none but stretched describes the data, all built-in models
-        with a formula that the data allow, and where it is the rates that differ, models of rates without
-        a formula. `not_compared` of the comparison says which were left out, and why.
+    models: models or their names; by default brownian, power_law, static, stretched (for several rings
+        stretched_q) and, if the store or `gap` gives the distance between the plates and there are three or
+        more angles, laminar_flow; of a table of g2 brownian, cumulant and stretched, or of several q
+        cumulant_q and stretched_q. If free offsets are above 1 (finding `offset-far-from-1`), also all with a
+        frozen part and a prior of the offset: 1 ± 0.5 % of the contrast. If none but stretched describes the
+        data, all built-in models with a formula that the data allow, and where it is the rates that differ,
+        models of rates without a formula. `not_compared` of the comparison says which were left out, and why.
     client, callbacks: as in `fit`.
     {options}
 
@@ -151,7 +151,9 @@ def _with_further_models(
     later[FROZEN.name] = NOT_FROZEN[bool(prior)]
     if _describe(fitted for name, fitted in results.items() if name != name_of_stretched):
         return results, later
-    results |= _fits(scan, (model for model, why in formulas.items() if not why), options)
+    results |= _fits(
+        scan, (m for m, why in formulas.items() if not why and m.name not in results), options
+    )
     if _describe(results.values()):
         return results, later
     if not _rates_differ(results):
@@ -222,7 +224,8 @@ def _check_options(options: dict[str, Any]) -> None:
 
 def _usual_models(scan: Scan, options: dict[str, Any]) -> list[Model]:
     if scan.is_table:
-        return [BROWNIAN, CUMULANT_Q, STRETCHED_Q]
+        stretched = _stretched(scan)
+        return [BROWNIAN, CUMULANT if stretched is STRETCHED else CUMULANT_Q, stretched]
     stretched = [] if _of_transport_alone(options) else [_stretched(scan)]
     return [BROWNIAN, POWER_LAW, STATIC, *stretched, *[LAMINAR_FLOW] * _flows(scan, options)]
 
@@ -248,7 +251,7 @@ def _has_angles(scan: Scan) -> bool:
 
 
 def _stretched(scan: Scan) -> Model:
-    several = len(np.unique(scan.q)) >= FEWEST and np.isfinite(scan.q).all()
+    several = len(np.unique(scan.q)) > 1 and np.isfinite(scan.q).all()
     return STRETCHED_Q if several else STRETCHED
 
 

@@ -114,6 +114,10 @@ def _check_operand(symbol: str, operand: Any) -> None:
             f"{getattr(operand, 'name', operand)} cannot be part of a sum or product: use a model of scans "
             f"that has formulas for its rates, such as static"
         )
+    if hasattr(operand, "within"):  # it would be averaged again in a fit of exposures
+        raise OptionError(
+            f"{operand.name} cannot be part of a sum or product: average the whole, as exposure(a + b)"
+        )
     if symbol == "+" and (
         operand.beat is not None or getattr(operand, "shear", "") == Shear.PARABOLIC
     ):

@@ -282,7 +282,11 @@ Ranges = Annotated[
 FrameRanges = Annotated[
     list[Frames] | None,
     _optional(_frames),
-    Form("frames, ranges of them, or a file of both, such as 2,5,10-14,51:61", "FRAME|FIRST:END"),
+    Form(
+        "frames, ranges of them, or a file of both, such as 2,5,10-14,51:61 (frames of one scan are left out "
+        "by `ingest --exclude-frames 3:51-60`)",
+        "FRAME|FIRST:END",
+    ),
 ]
 Windows = Annotated[
     Integer | list[Range] | None,

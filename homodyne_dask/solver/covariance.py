@@ -163,6 +163,8 @@ class Uncertainty:
     method: str = CLUSTER_ROBUST
     few: Which | None = None
     """Parameters whose cluster-robust errors have fewer than MIN_FREEDOM; None without such errors."""
+    determined_by_all: Which | None = None
+    """Of one of several scans in a fit of all: parameters that these determine."""
 
     def of_few(self, names: Sequence[str]) -> list[str]:
         return [] if self.few is None else np.array(names)[self.few].tolist()

@@ -217,7 +217,7 @@ class Plan(Printed):
     def seconds_after_passes(self) -> float:
         """Seconds of errors and checks, at most, in the process that makes the result."""
         frames = self.layout.frames
-        return _SECONDS_OF_BIN * self.bins * frames / (frames + _MANY_FRAMES)
+        return 1.0 + _SECONDS_OF_BIN * self.bins * frames / (frames + _MANY_FRAMES)
 
     @property
     def gpus(self) -> int:

@@ -49,6 +49,11 @@ def open_cells(path: Path, options: IngestOptions, arrays: dict[str, np.ndarray]
             f"c2 of {path.name} has shape {arrays['c2'].shape}: it must be (bin, age, lag) or (age, lag), of "
             f"{len(places_of_age)} ages and {len(places_of_lag)} lags, or one less than edges"
         )
+    if "frames" not in arrays and {"age_edges", "lag_edges"} & {*arrays}:
+        raise SourceError(
+            f"{path.name} has edges of cells, but not the number of frames, which says which pairs were "
+            f"averaged: add frames=N to it"
+        )
     n = int(arrays["frames"]) if "frames" in arrays else int(ages[-1] + ROUNDING) + 1
     if not 2 < n <= MAX_FRAMES:
         raise SourceError(
@@ -61,6 +66,12 @@ def open_cells(path: Path, options: IngestOptions, arrays: dict[str, np.ndarray]
     if not pairs.any():
         raise SourceError(
             f"{path.name} has no pair of {n:,} frames of {dt:g} s in its cells: correct dt"
+        )
+    empty = cells.pairs_in((0, n), 0) == 0
+    if (np.isfinite(values).any(axis=0).reshape(empty.shape) & empty).any():
+        raise SourceError(
+            f"{path.name} has c2 in cells without a pair of its {n:,} frames: correct frames, or count ages "
+            f"from the first frame (--time-offset says when it was)"
         )
     sigma = arrays.get("sigma")
     if sigma is None and options.sigma is None and pairs.max() > 1:

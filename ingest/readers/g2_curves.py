@@ -331,7 +331,10 @@ _ERROR = re.compile(
     r"(?<![a-z])(isf|f)?(err[a-z]*|std[a-z]*|sigma(?!.?aldrich)[a-z0-9]*|σ|unc|uncert[a-z]*|dev(?!\d)|sem"
     r"|(standard )?deviation)(?![a-z])|(?<![a-z])[dsδ]_?(g[_^({]*[12]|isf)"
 )
-_CONTRAST = re.compile(r"(?:speckle[ _])?(?:contrast|visibility)(?:[^a-z²^*]|_q|$)(?!\^|\*)")
+_CONTRAST = re.compile(
+    r"(?:speckle[ _])?(?:contrast|visibility)(?:[^a-z²^*]|_q|$)(?!\^|\*)(?!.*(?:%|\bk\b))"
+)
+"""Not in per cent, nor K, its root."""
 _NUMBER = r"(?:\d*\.|0,)?\d+(?:e[-+]?\d+)?"
 _Q = re.compile(
     rf"(?:^|[^a-z])q[a-z]{{0,2}}(?:\s*[=:]\s*|[_ ]?(?=\d*\.\d))({_NUMBER})(?:[\s_(\[]*({PER_LENGTH}))?"

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 import homodyne_dask as hd
+from homodyne_dask.assessment import shared_speckle
 from homodyne_dask.assessment.shared_speckle import (
     MOST_DISTANCE,
     POWERS,
     Share,
     SharedSpeckle,
     _likely_shares,
+    _LikelyShares,
     _Places,
     _SpeckleOfCells,
     shared_fields,
@@ -210,6 +212,20 @@ def falling(size, power=1.0, bins=8):
     return size ** (np.abs(np.subtract.outer(np.arange(bins), np.arange(bins))) ** power)
 
 
+def test_what_is_not_known_of_one_axis_says_nothing_of_the_other(monkeypatch):
+    likely = {
+        "rings": _LikelyShares(np.array([0.75, 0.3]), 0.04, 1e-9),
+        "sectors": _LikelyShares(np.array([0.009, 0.0]), 1.32, 0.4),
+    }
+    monkeypatch.setattr(shared_speckle, "likely_shares", lambda *_: likely)
+    scan = SimpleNamespace(
+        q=np.array([1.0, 2.0]), phi=np.zeros(2), scan_number=np.ones(2, int), label=np.arange(2)
+    )
+    shared = shared_speckle.shared_speckle(scan, np.arange(2), {0: None, 1: None})
+    assert shared.uncertainty == pytest.approx(0.04)
+    assert shared.neighbours == {0: {1: 0.75}, 1: {0: 0.75}}
+
+
 @pytest.mark.parametrize("power", POWERS[:2])
 @pytest.mark.parametrize("size", [0.3, 0.6, 0.8])
 def test_the_share_of_normal_values_is_found(size, power):
@@ -304,6 +320,22 @@ def test_the_last_sector_of_a_full_turn_is_a_neighbour_of_the_first():
     assert pairs(around, "sectors", 3) == [(0, 3), (1, 4), (2, 5)]
     sectors = places([0.01] * 6, 20.0 * np.arange(6))
     assert pairs(sectors, "sectors", 1) == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+
+
+@pytest.mark.parametrize("origin", [0.0, 330.0, 90.0])
+def test_sectors_of_a_part_of_a_turn_have_the_neighbours_that_they_have_from_any_origin(origin):
+    part = places([0.01] * 6, np.mod(15.0 * np.arange(6) + origin, 360))
+    assert part.around == 0
+    assert pairs(part, "sectors", 1) == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+    assert part.pairs_apart(0, 1) == pairs(part, "sectors", 1)
+
+
+def test_bins_at_unknown_angles_are_neighbours_in_their_order():
+    unknown = places([0.01, 0.01, 0.02, 0.02], [np.nan] * 4)
+    assert pairs(unknown, "rings", 1) == [(0, 2), (1, 3)]
+    assert unknown.pairs_apart(1, 0) == [(0, 2), (1, 3)]
+    beside = places([0.01, 0.02] + [0.03] * 6, [np.nan, np.nan, *60.0 * np.arange(6)])
+    assert beside.pairs_apart(1, 0) == [(0, 1)]
 
 
 def test_opposite_sectors_have_the_same_neighbours():

@@ -211,6 +211,18 @@ def test_the_sum_of_two_decays_is_found_in_a_table_of_one_curve(tmp_path):
     assert found.not_compared["frozen"].startswith("with an offset of 1")
 
 
+def test_a_stretched_decay_is_found_in_a_table_of_one_q(tmp_path):
+    delay = np.geomspace(1e-3, 10, 40)
+    noise = 3e-4 * np.random.default_rng(0).standard_normal(40)
+    g2 = 1 + 0.18 * np.exp(-2 * (3 * delay) ** 0.6) + noise
+    table = np.column_stack([delay, g2, np.full(40, 3e-4)])
+    names = "delay(s),g2(q=0.01),err(q=0.01)"
+    np.savetxt(tmp_path / "g2.csv", table, delimiter=",", header=names, comments="")
+    found = hd.compare_models(hd.read_g2(tmp_path / "g2.csv"))
+    assert found.chosen == "stretched"
+    assert found.results["stretched"].params["stretching"].value == pytest.approx(0.6, abs=0.02)
+
+
 @pytest.mark.slow
 def test_the_other_profile_of_a_flow_is_tried(tmp_path):
     phi = np.linspace(0, 160, 9)

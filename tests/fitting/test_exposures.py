@@ -158,3 +158,24 @@ def test_other_names_of_exposure_and_contrast_are_known_or_given(tmp_path, first
     )
     with pytest.raises(HomodyneDaskError):
         hd.read_g2(tmp_path / "table.csv", column_is="g1", overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["frozen + exposure(brownian)", "exposure(brownian) * stretched"])
+def test_an_exposure_is_no_part_of_a_sum_which_would_be_averaged_twice(name):
+    with pytest.raises(OptionError, match=r"exposure\(a \+ b\)"):
+        model_named(name)
+
+
+@pytest.mark.parametrize("name", ["contrast [%](q=0.008)", "contrast K(q=0.008)"])
+def test_per_cent_and_the_root_of_the_contrast_are_no_contrast(tmp_path, name):
+    with pytest.raises(SourceError):
+        hd.read_g2(table(tmp_path, np.full(len(T), 0.2), name=name))
+
+
+def test_few_points_that_scatter_by_chance_are_no_misfit(tmp_path):
+    f = np.array([in_exposure(DECAYS["brownian"][1], exposure) for exposure in T])
+    misfits = []
+    for seed in range(30):
+        store = hd.read_g2(table(tmp_path, BETA * f, seed=seed), overwrite=True)
+        misfits.append(hd.fit(store, "brownian", offset={"prior": (1.0, 1e-5)}).misfit)
+    assert sum(misfits) <= 1

@@ -234,3 +234,23 @@ def test_the_error_of_photons_at_two_speeds_is_that_of_the_scatter(tmp_path):
     assert 0.4 < pulls.std(ddof=1) < 1.7
     both, *each = np.median(errors, axis=0)
     assert both < min(each)
+
+
+def test_what_scans_determine_together_has_a_value_in_each(tmp_path):
+    """A rate and its power of q, of two stores with one ring each: neither determines both."""
+    t, stores = 0.05 * np.arange(60), []
+    for name, q in {"low": [0.0054], "higher": [0.01]}.items():
+        f = decay(2e4, 0.0, q[0], t)
+        c2 = 1 + 0.3 * f + np.random.default_rng(len(name) + 40).normal(0, SIGMA, f.shape)
+        c2 = np.triu(c2, 1).astype(np.float32)[None]
+        np.savez(tmp_path / f"{name}.npz", c2=c2, q=q, phi=[0.0], time=t, sigma=SIGMA)
+        stores.append(hd.ingest(tmp_path / f"{name}.npz").store)
+    series = hd.fit(stores, "stretched_q")
+    joint = series.global_fit.parameters
+    assert joint["value"].sel(param="q_exponent") == pytest.approx(2, abs=0.4)
+    for entry in series.entries:
+        assert "larger-error" not in [each.code for each in entry.result.findings]
+        for name in ("rate", "q_exponent"):
+            assert entry.result.params[name].value == pytest.approx(
+                float(joint["value"].sel(param=name))
+            )

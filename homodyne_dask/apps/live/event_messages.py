@@ -11,7 +11,7 @@ TOPIC = "homodyne_dask"
 Message = dict[str, Any]
 
 _EVENTS = {event.__name__: event for event in events.Event.__subclasses__()}
-_LOCAL = {"state", "result", "error", "resumed"}
+_LOCAL = {"state", "result", "noise", "error", "resumed"}
 
 
 def message_of(event: events.Event) -> Message:

@@ -19,7 +19,7 @@ from homodyne_dask.assessment.decay_test import Signal, frame_moments, mean_sign
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint, profile
 from homodyne_dask.assessment.result_of import table_of_parameters
-from homodyne_dask.assessment.shared_speckle import SharedSpeckle
+from homodyne_dask.assessment.shared_speckle import SMALLEST, SharedSpeckle
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors, errors_of_scans, speckle_errors
 from homodyne_dask.assessment.speckle_noise import NoiseCache
 from homodyne_dask.assessment.which_covariance import Candidates, NoiseErrors, counted, used_of
@@ -30,7 +30,7 @@ from homodyne_dask.results.data.fit_result import covariance_table, table_of
 from homodyne_dask.results.data.series import GlobalFit
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.cluster_robust import IMPROBABLE, MIN_CLUSTERS
-from homodyne_dask.solver.covariance import Uncertainty, clusters_in
+from homodyne_dask.solver.covariance import Uncertainty, clusters_in, determined_at
 from homodyne_dask.solver.normal_matrix import solved
 from homodyne_dask.solver.reduce import reduce
 from homodyne_dask.solver.scaling_modes import Scaling
@@ -81,6 +81,9 @@ class GlobalEnd:
         signal = self._signal(noise_of)
         candidates = candidates._replace(decay=signal is None or signal.seen)
         _, errors = counted(candidates)
+        search = self.request.together.search
+        determined = np.isin(search.names, determined_at(search, self.state).determined)
+        errors = replace(errors, determined_by_all=determined)
         profiles, assessments, alone = self._profiles(errors), [], []
         for n, (scan, end) in enumerate(zip(self.request.scans, self.scans, strict=True)):
             noise = noise_of(n) if candidates.decay else None
@@ -141,7 +144,10 @@ class GlobalEnd:
             for b, shares in noise.shared.neighbours.items():
                 neighbours[scan.bins[b]] = {scan.bins[a]: share for a, share in shares.items()}
         shares = tuple(share for noise in certain for share in noise.shared.shares)
-        uncertainty = max(noise.shared.uncertainty for noise in certain)
+        sums = [sum(map(sum, map(dict.values, n.shared.neighbours.values()))) for n in certain]
+        weighted = zip(certain, sums, strict=True)
+        deviation = sum(noise.shared.uncertainty * share for noise, share in weighted)
+        uncertainty = deviation / max(sum(sums), SMALLEST)
         clusters = self.request.together.clusters
         shared = SharedSpeckle(clusters, neighbours, shares, uncertainty)
         return errors_of_scans(joint, noise_of_bin, columns_of_bin, shared)
@@ -227,6 +233,7 @@ def _errors_of_scan(errors: Uncertainty, scan: FittedScan) -> Uncertainty:
     place, bins = scan.place, scan.bins
     block = np.ix_(place, place)
     index = {"naive": block, "robust": block, "dof": place, "withheld": place, "few": place}
+    index |= {"determined_by_all": place}
     index |= {"scaling_naive": bins, "scaling_robust": bins, "directions": np.s_[:, place]}
     values = {name: getattr(errors, name) for name in index}
     return replace(errors, **{name: v[index[name]] for name, v in values.items() if v is not None})

@@ -137,7 +137,8 @@ class SharedByRings:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, FitEnded):
-            noises = {self.whole.scan.bins.index(b): n for b, n in (event.noise or {}).items()}
+            free = {b: n for b, n in (event.noise or {}).items() if n.columns.shape[1] > 2}
+            noises = {self.whole.scan.bins.index(b): noise for b, noise in free.items()}
             self.bins |= noises
             self.fits |= dict.fromkeys(noises, event.fit)
 
@@ -243,8 +244,9 @@ def fit_each(
     jobs, shared = [], SharedByRings(requests[0])
     for subsets_of_scan, scan in zip(subsets, scans, strict=True):
         jobs += jobs_of(subsets_of_scan, scan, options, Path())
-    rows = _rows_of(jobs, model, client, [*callbacks, shared])
-    correlations = shared.correlations() if axis == "q" else ()
+    of_rings = [shared] if axis == "q" else []
+    rows = _rows_of(jobs, model, client, [*callbacks, *of_rings])
+    correlations = shared.correlations() if of_rings else ()
     return FitSeries(axis, tuple(rows), correlations=correlations)
 
 

@@ -235,7 +235,7 @@ def _agreement(series: series_data.SeriesValues) -> list[Table | Sentences]:
         return []
     # rates change with age, and rates in 1/s with q: a test that they do not would say nothing
     in_hertz = [n for n in series.names if series.unit(n) == "1/s" and "J" not in series.names]
-    differ = {"q": in_hertz}.get(series.over, [])
+    differ = in_hertz if len({entry.at.get("q") for entry in series.entries}) > 1 else []
     ages = [entry.at["age"] for entry in series.entries if "age" in entry.at]
     if ages and not np.allclose(ages, ages[0], rtol=AGES_ALIKE):
         differ = [*differ, *RATES]
@@ -282,7 +282,7 @@ def _on_agreement(series: series_data.SeriesValues, names: Sequence[str]) -> Ite
         yield shared if joint.per_scan else "p is of each scan alone"
     if series.correlations:
         share = f"{100 * series.correlations[0]:.0f} %"
-        yield f"next rings share speckle: {share} of the variances of their errors, as means and p allow for"
+        yield f"next rings may share {share} of the variance of their errors: means and p allow for it"
     compared = {name: series.agreement[name].freedom + 1 for name in names}
     if incomplete := [name for name in names if compared[name] < len(series.entries)]:
         yield (

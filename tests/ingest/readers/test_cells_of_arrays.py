@@ -116,7 +116,9 @@ WRONG = {
     "edges that fall": ({"age_edges": AGE_EDGES[::-1]}, "increasing"),
     "edges that are NaN": ({"lag_edges": np.append(LAG_EDGES[:-1], np.nan)}, "increasing"),
     "a frame time of µs": ({"dt": 1e-6}, "no pair of 60 frames"),
-    "a frame time of µs and no number of frames": ({"dt": 1e-6, "frames": None}, "may have 3 to"),
+    "too many frames": ({"frames": 10_000_000}, "may have 3 to"),
+    "edges and no number of frames": ({"frames": None}, "add frames=N"),
+    "more ages than frames": ({"frames": 40}, "without a pair of its 40 frames"),
     "one edge": ({"age_edges": [1.0]}, "two or more"),
 }
 
