@@ -282,7 +282,7 @@ def _on_agreement(series: series_data.SeriesValues, names: Sequence[str]) -> Ite
         yield shared if joint.per_scan else "p is of each scan alone"
     if series.correlations:
         share = f"{100 * series.correlations[0]:.0f} %"
-        yield f"next rings may share speckle, {share} of the variance of their errors: means and p allow for it"
+        yield f"next rings may share speckle, {share} of the variance of errors; means and p allow for it"
     compared = {name: series.agreement[name].freedom + 1 for name in names}
     if incomplete := [name for name in names if compared[name] < len(series.entries)]:
         yield (
