@@ -84,16 +84,28 @@ class Assessment:
         """Whether a decay is seen: without one, no parameter and no contrast is measured."""
         return self.signal is None or self.signal.seen
 
-    def noise_of_store(self, bins: Sequence[int]) -> dict[int, BinNoise] | None:
+    def noise_of_store(self, bins: Sequence[int]) -> "NoiseOfStore | None":
         """Return the noise by the numbers that bins have in the store; None where it is not known."""
         if self.noise is None or self.noise.objection:
             return None
-        return {bins[b]: noise for b, noise in self.noise.bins.items()}
+        return NoiseOfStore({bins[b]: noise for b, noise in self.noise.bins.items()})
 
     @property
     def alone(self) -> bool:
         """Whether the sums are those of the optimum: those of one scan of several tell of its own only."""
         return self.case != "global_fit"
+
+
+class NoiseOfStore:
+    """The noise of bins, by their number in the store: a copy at each call, as events are read-only."""
+
+    __slots__ = ("_bins",)
+
+    def __init__(self, bins: dict[int, BinNoise]) -> None:
+        self._bins = bins
+
+    def __call__(self) -> dict[int, BinNoise]:
+        return dict(self._bins)
 
 
 @dataclass(frozen=True)

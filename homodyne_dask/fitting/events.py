@@ -10,12 +10,12 @@ hd.fit(scan, "static", callbacks=[log])
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from homodyne_dask.assessment.speckle_noise import BinNoise
+    from homodyne_dask.assessment.assessment import NoiseOfStore
     from homodyne_dask.results.data.findings import Finding
     from homodyne_dask.results.result_classes import FitResult
     from homodyne_dask.solver.levenberg_marquardt import State
@@ -155,8 +155,8 @@ class FitEnded(Ending, Event):
 
     result: "FitResult | None" = field(default=None, repr=False, compare=False)
     """None where the event came from another process, and for data that are not scans."""
-    noise: "Mapping[int, BinNoise] | None" = field(default=None, repr=False, compare=False)
-    """Of the bins of the store, by their number there; None where too little is known of it."""
+    noise: "NoiseOfStore | None" = field(default=None, repr=False, compare=False)
+    """Returns that of the bins of the store, by their number there; None where too little is known of it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,6 +93,7 @@ def test_neighbours_that_share_speckle_are_seen_and_errors_allow_for_it(
     assert abs(value - TRUTH) < 4 * error
 
 
+@pytest.mark.long
 def test_pulls_of_rings_with_correlated_fields_have_their_size(tmp_path):
     """The errors from the scatter of bins were half of that of D0: pulls had a deviation of 2.25."""
     results = [fitted(tmp_path, RINGS, seed=seed, correlation=0.9) for seed in range(12)]
@@ -104,6 +105,7 @@ def test_pulls_of_rings_with_correlated_fields_have_their_size(tmp_path):
     assert sum(r.misfit for r in results) <= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sectors", [1, 2])
 def test_fits_of_rings_that_share_speckle_have_correlated_errors(tmp_path, sectors):
     """Of two sectors in each ring, each is correlated with that of the next ring, and not with the other."""
@@ -271,6 +273,7 @@ def test_two_bins_with_little_in_them_share_next_to_nothing():
     assert likely.p > 0.01
 
 
+@pytest.mark.long
 def test_short_records_are_looked_at_too(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "FRAMES", 50)
     results = [fitted(tmp_path, RINGS, seed=seed, correlation=0.95) for seed in range(4)]

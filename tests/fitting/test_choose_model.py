@@ -198,6 +198,7 @@ def test_rates_that_age_by_a_power_and_a_stretched_decay_are_found_and_what_was_
     assert not hd.compare(found.results).not_compared
 
 
+@pytest.mark.long
 def test_the_sum_of_two_decays_is_found_in_a_table_of_one_curve(tmp_path):
     delay = np.geomspace(1e-4, 30, 60)
     g1 = 0.5 * np.exp(-0.05 * delay) + 0.5 * np.exp(-30 * delay)

@@ -7,6 +7,8 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.assessment.fit_end import FitEnd
+from homodyne_dask.assessment.shared_speckle import SharedSpeckle
+from homodyne_dask.fitting import speckle_weighting
 from homodyne_dask.fitting.minimize import FitRecord
 from homodyne_dask.fitting.prepare import prepare
 from homodyne_dask.fitting.speckle_weighting import SpeckleWeighting, minimize_weighted
@@ -107,7 +109,11 @@ def minimized(photons, folder):
     return scan, weighting, state
 
 
-def test_chisqr_hessian_and_errors_are_those_of_whitened_least_squares_to_rounding(tmp_path):
+def test_chisqr_hessian_and_errors_are_those_of_whitened_least_squares_to_rounding(
+    tmp_path, monkeypatch
+):
+    independent = SharedSpeckle(np.arange(2))  # what bins may share, unseen, adds 1 %
+    monkeypatch.setattr(speckle_weighting, "shared_speckle", lambda *_: independent)
     _, weighting, state = minimized(replace(BRIGHT, frames=40, q=(0.009, 0.012)), tmp_path)
     columns, chisqr, hessian = weighting.columns(state.theta), 0.0, np.zeros((2, 2))
     for b, noise in weighting.bins.items():

@@ -52,7 +52,7 @@ def test_the_store_is_what_the_schema_says(tmp_path):
         "mean_image": (("y", "x"), "<f8"),
         "beta_ingest": (("bin",), "<f8"),
     }
-    absent = {"experiment", "scans"}  # nothing is known of one, and it is one scan
+    absent = {"experiment", "scans", "exposures"}  # of one scan, and no table
     assert set(dataset.attrs) == set(schema.Attributes.model_fields) - absent
     assert dataset.attrs["truth"] == truth
     assert dataset.attrs["gap_angstrom"] == 2e6

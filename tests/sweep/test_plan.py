@@ -86,8 +86,9 @@ def test_every_bin_is_in_one_group_and_bins_of_many_frames_in_that_of_their_q(q,
     most = 0
     for group in found.groups:
         assert len(group) <= found.padded_bins
-        most = max(most, len({str(q[b]) for b in group}))
-        if most > 1:
+        number = len({str(q[b]) for b in group})
+        most = max(most, number)
+        if number > 1:
             assert 4 * len(group) * found.side**2 <= SHARED_BLOCK_BYTES
     assert (most > 1) == found.several_q
     assert n <= 512 or most == 1

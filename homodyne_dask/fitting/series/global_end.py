@@ -144,7 +144,10 @@ class GlobalEnd:
             for b, shares in noise.shared.neighbours.items():
                 neighbours[scan.bins[b]] = {scan.bins[a]: share for a, share in shares.items()}
         shares = tuple(share for noise in certain for share in noise.shared.shares)
-        sums = [sum(map(sum, map(dict.values, n.shared.neighbours.values()))) for n in certain]
+        sums = [
+            sum(sum(parts.values()) for parts in noise.shared.neighbours.values())
+            for noise in certain
+        ]
         weighted = zip(certain, sums, strict=True)
         deviation = sum(noise.shared.uncertainty * share for noise, share in weighted)
         uncertainty = deviation / max(sum(sums), SMALLEST)

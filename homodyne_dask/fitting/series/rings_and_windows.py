@@ -137,7 +137,8 @@ class SharedByRings:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, FitEnded):
-            free = {b: n for b, n in (event.noise or {}).items() if n.columns.shape[1] > 2}
+            noises_of_store = {} if event.noise is None else event.noise()
+            free = {b: n for b, n in noises_of_store.items() if n.columns.shape[1] > 2}
             noises = {self.whole.scan.bins.index(b): noise for b, noise in free.items()}
             self.bins |= noises
             self.fits |= dict.fromkeys(noises, event.fit)

@@ -258,7 +258,9 @@ def _difference(series: series_data.SeriesValues, name: str) -> list[str]:
     if first is None or second is None or result is None or np.isnan(first.value + second.value):
         return ["-"]
     difference = second.value - first.value
-    difference = float(nearest_turn(difference, 0.0, result.config["periods"].get(name, 0.0)))
+    difference = float(
+        nearest_turn(np.array(difference), 0.0, result.config["periods"].get(name, 0.0))
+    )
     text = numbers.value_and_error(difference, float(np.hypot(first.stderr, second.stderr)))
     return [with_unit(text, series.unit(name))]
 

@@ -73,7 +73,7 @@ VALUES = {
 
 @pytest.mark.parametrize("event", SENT)
 def test_events_survive_as_messages_but_for_what_is_of_use_in_one_process_only(event):
-    local = {"state", "result", "error", "resumed"}
+    local = {"state", "result", "noise", "error", "resumed"}
     sent = event(**{of.name: VALUES[of.type] for of in fields(event) if of.name not in local})
     message = message_of(sent)
     assert message["what"] == event.__name__
