@@ -160,12 +160,14 @@ def _high_chisqr(end: AssessedFit) -> Iterator[Finding]:
     source = scan.attributes.sigma_source
     # means of residuals that were tested tell a misfit from noise that is larger than σ
     limit = MAX_REDCHI.get(source if end.assessment.check is None else "tested", np.inf)
-    freedom = end.reduced.freedom(
-        end.free
-    )  # few points of a table scatter by more than that by chance
-    if redchi > limit and chdtrc(freedom, freedom * redchi) < LEVEL_OF_TABLE:
-        code = "table-misfit" if scan.is_table else "chisqr-too-high"
-        yield _advised(end, code, redchi=redchi, sigma_source=source)
+    if redchi <= limit:
+        return
+    if not scan.is_table:
+        yield _advised(end, "chisqr-too-high", redchi=redchi, sigma_source=source)
+        return
+    freedom = end.reduced.freedom(end.free)  # few points scatter by more than the limit by chance
+    if chdtrc(freedom, freedom * redchi) < LEVEL_OF_TABLE:
+        yield _advised(end, "table-misfit", redchi=redchi, sigma_source=source)
 
 
 def _of_check(end: AssessedFit, check: ModelCheck) -> Iterator[Finding]:

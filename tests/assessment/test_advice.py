@@ -101,7 +101,7 @@ def ends_of(request):
         reduced = SimpleNamespace(
             count=np.ones(k), undetermined=np.zeros(k, bool), contrast=np.full(k, contrast), finite=True,
             offset=np.full(k, 1.1), columns=np.ones((k, 2)), at_bound=np.zeros((k, 2), bool),
-            redchi=lambda free: 40.0,
+            redchi=lambda free: 40.0, freedom=lambda free: 40,
             variance=lambda free: 1.0, decrement_rounding=lambda noise: 1.0, rounded_as_float64=None,
         )  # fmt: skip
         assessment = SimpleNamespace(

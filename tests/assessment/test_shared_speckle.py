@@ -129,9 +129,10 @@ def test_workers_send_the_noise_of_bins_where_it_is_needed_alone(tmp_path):
         output = fit_on_worker(job._replace(with_noise=needed), hd.BROWNIAN)
         noise = output.events[-1].noise
         assert output.events[-1].result is output.result
-        assert (noise is not None and list(noise) == list(scan.bins)) == needed
+        assert (noise is not None and list(noise()) == list(scan.bins)) == needed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("q", [RINGS, RINGS[:4], ONE_RING])
 def test_independent_bins_share_nothing(tmp_path, q):
     phi = np.nan if len(np.unique(q)) > 1 else 17.0 * np.arange(len(q))
@@ -139,6 +140,7 @@ def test_independent_bins_share_nothing(tmp_path, q):
     assert shared == [[], [], []]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("q", [0.4 * RINGS, 0.4 * RINGS[3:6]])
 def test_a_loss_of_speckle_that_all_bins_have_is_a_misfit_and_not_shared(tmp_path, q):
     results = [fitted(tmp_path, q, seed=seed, lost_at=58) for seed in range(3)]
