@@ -93,6 +93,7 @@ def ends_of(request):
     errors = SimpleNamespace(
         robust=np.eye(p), naive=np.eye(p), dof=np.full(p, 9.0), withheld=np.ones(p, bool), few=None,
         method="cluster-robust", of_few=lambda names: [], scaling_robust=ratio, scaling_naive=ratio,
+        determined_by_all=None,
         doubts=[Doubt("hidden-by-rounding", search.names[:1])],
     )  # fmt: skip
     alternatives = alternatives[: 1 if request.scan.is_table else 2]  # tables are not tested
