@@ -237,8 +237,8 @@ def _fit_many(
                 statuses.add(status)
                 rows = fit_rows.without_chance([*rows, row], number)
                 if rings and len(rows) == number:
-                    of_kept = len(set(rings[0].fits.values())) < number
-                    correlations = (of_kept and earlier) or rings[0].correlations()
+                    some_kept = rings[0].ended < number
+                    correlations = (some_kept and earlier) or rings[0].correlations()
                 files = folders.write_index(
                     folder, model.names, rows, number, prefix, joint_fit, suffix, correlations
                 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from homodyne_dask.fitting.series import many_fits as run_many
+from homodyne_dask.fitting.series.rings_and_windows import SharedByRings
 from homodyne_dask.results.saved_results import load_result, load_series
 from homodyne_dask.results.views import fit_figures as plots
 from tests.run_command import csv_rows, done, run
@@ -48,6 +49,16 @@ def test_every_ring_has_its_result_and_a_series_lists_them(here):
 
 
 @pytest.mark.long
+def test_a_series_that_keeps_its_fits_keeps_what_rings_share(here, monkeypatch):
+    """Kept fits have no noise: without the share, the errors of means would be too small."""
+    monkeypatch.setattr(SharedByRings, "correlations", lambda rings: (0.5,) if rings.ended else ())
+    done(*FIT, "q", "--overwrite")
+    before = json.loads(Path("R_fit_q/series.json").read_text())
+    assert before["correlations"] == [0.5]
+    done(*FIT, "q", "--resume")
+    assert json.loads(Path("R_fit_q/series.json").read_text())["correlations"] == [0.5]
+
+
 def test_windows_of_age_are_fitted_in_the_same_way(here):
     options = "over: age\nwindows: [[0, 4], [5, 9]]\nq: 0.004\noutput: windows\n"
     Path("fit.yaml").write_text(f"data: R_c2.zarr\nmodel: static\n{options}")

@@ -100,6 +100,22 @@ def test_no_pair_is_read(bright, result, monkeypatch):
     assert fitted(bright).parameters["value"].equals(result.parameters["value"])
 
 
+def test_weights_are_the_same_in_whatever_order_their_bins_are_computed(tmp_path, monkeypatch):
+    scan = store(SIX.scan(1), tmp_path)
+    at_once = fitted(scan)
+    orders = []
+
+    def backwards(function, values):
+        orders.append(list(values))
+        return [function(value) for value in reversed(orders[-1])][::-1]
+
+    monkeypatch.setattr(speckle_weighting, "on_cores", backwards)
+    one_by_one = fitted(scan)
+    assert len(orders) >= 2
+    assert len(orders[0]) > 1
+    assert one_by_one.parameters.equals(at_once.parameters)
+
+
 def minimized(photons, folder):
     scan = store(photons.scan(3), folder)
     request = prepare(scan, hd.STATIC, fixed={"D_offset": 0.0}, weighting="speckle")

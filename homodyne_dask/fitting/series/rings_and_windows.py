@@ -134,9 +134,11 @@ class SharedByRings:
     def __init__(self, whole: Request) -> None:
         self.whole, self.fits = whole, dict[int, str]()
         self.bins: dict[int, BinNoise] = {}
+        self.ended = 0
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, FitEnded):
+            self.ended += 1
             noises_of_store = {} if event.noise is None else event.noise()
             free = {b: n for b, n in noises_of_store.items() if n.columns.shape[1] > 2}
             noises = {self.whole.scan.bins.index(b): noise for b, noise in free.items()}
