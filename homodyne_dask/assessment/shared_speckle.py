@@ -169,12 +169,19 @@ class _Kind:
 @lru_cache(KINDS)
 def _of_unit_size(first: _Kind, other: _Kind) -> Float[np.ndarray, "cell other"]:
     rows, columns = _common_cells(first.noise, other.noise)
-    of_first, of_other = first.noise.of_cells.constant, other.noise.of_cells.constant
-    correlation = _correlation(of_first)[:, rows]
-    correlation[rows] = (correlation[rows] + _correlation(of_other)[np.ix_(columns, columns)]) / 2
+    (of_first, size), (of_other, size_of_other) = map(_cells_of_kind, (first, other))
+    correlation = of_first[:, rows]
+    correlation[rows] = (correlation[rows] + of_other[np.ix_(columns, columns)]) / 2
     shared = np.zeros((len(of_first), len(of_other)))
-    shared[:, columns] = correlation * np.outer(_deviation(of_first), _deviation(of_other)[columns])
+    shared[:, columns] = correlation * np.outer(size, size_of_other[columns])
     return shared
+
+
+@lru_cache(KINDS)
+def _cells_of_kind(kind: _Kind) -> tuple[Matrix, Vector]:
+    """Return the correlation of the speckle of cells, and its standard deviations."""
+    covariance = kind.noise.of_cells.constant
+    return _correlation(covariance), _deviation(covariance)
 
 
 def shared_fields(first: BinNoise, other: BinNoise) -> Matrix:
@@ -464,7 +471,8 @@ def _log_likelihood(rows: "list[_SpeckleOfRow]") -> Float[np.ndarray, "power cor
         values_at = {0: independent} | {n: computed(n, power) for n in COARSE}
         least = max(values_at.values()) - FAR_BELOW
         likely = {n for n, value in values_at.items() if value >= least}
-        beside = [n for n in every[COARSE[0] :].tolist() if {n - 1, n + 1} & likely]
+        # of the largest alone is asked where bins are all alike
+        beside = [n for n in every[COARSE[0] :].tolist() if power and {n - 1, n + 1} & likely]
         values_at |= {n: computed(n, power) for n in beside if n not in values_at}
         places = sorted(values_at)
         # a small share changes it linearly

@@ -183,6 +183,7 @@ RINGS = 0.007 * 1.003 ** np.arange(12)
 DECAYED = np.concatenate([RINGS[:6], 0.05 * 1.003 ** np.arange(6)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("q", "model", "options", "places"),
     [

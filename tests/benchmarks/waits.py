@@ -142,7 +142,7 @@ def further(folder: Path) -> Row:
         "fit": lambda: hd.fit(store, "laminar_flow"),
         "posterior": lambda: hd.posterior(models[0], scan),
         "compare": lambda: hd.compare(models),
-        "auto": lambda: hd.fit(store, "auto"),
+        "auto": lambda: hd.compare_models(store),
     }
     row = {}
     for name, call in calls.items():

@@ -180,6 +180,7 @@ def test_units_runs_temperatures_and_exponents_in_names_decide_nothing(tmp_path)
     np.testing.assert_allclose(scan.table[:, 1:], np.tile(1 + squared / 4, (200, 1)), atol=2e-4)
 
 
+@pytest.mark.long
 def test_the_field_correlation_is_squared_with_its_error_and_keeps_the_rate(tmp_path):
     rng, tau = np.random.default_rng(1), np.geomspace(1e-3, 10, 60)
     field = np.exp(-1e4 * np.square(Q)[:, None] * tau)
