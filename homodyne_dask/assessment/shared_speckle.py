@@ -47,8 +47,8 @@ LEVEL = 0.01
 CORRELATIONS = np.linspace(0, 0.98, 21)
 """Of the fields of next neighbours, over which the likelihood is averaged."""
 COARSE, FAR_BELOW = (10, 12, 14, 16, 18, 20), 8.0
-"""Numbers of those at which it is always computed, and the logarithm of the likelihood below its largest from
-which on it is not computed beside them. At smaller ones bins share less than 6 %."""
+"""Numbers of those at which it is computed, in ascending order, until its logarithm is so far below the
+largest; and beside the likely ones. At smaller ones bins share less than 6 %."""
 IMPOSSIBLE = -1e9
 """Logarithm of the likelihood where no speckle is correlated like this."""
 POWERS = 1.0, 2.0, 0.0
@@ -60,8 +60,12 @@ SMALLEST = 0.02
 """Share below which bins are independent."""
 LONGEST_ROW, MOST_ROWS = 12, 6
 """Bins of a row, and rows, whose likelihood is computed."""
-MOST_DIRECTIONS = 40
-"""Combinations of cells of a bin, those with the most speckle."""
+MOST_DIRECTIONS, OF_MANY_ROWS = 40, 24
+"""Combinations of cells of a bin, those with the most speckle, of up to FEW_ROWS rows and of more: 24 tell
+0.7 to 0.95 of what 40 do."""
+FEW_ROWS = 2
+LEAST_INFORMATION = 0.1
+"""Of a row on its share, in which the noise is that of counting: the share does not matter, either."""
 ENOUGH_VALUES = 20
 """More values of a row than columns, with fewer of which only smooth misfits are left out."""
 MOST_JITTER = 5.0
@@ -373,6 +377,8 @@ class _SpeckleOfCells(NamedTuple):
 
     noise: BinNoise
     to: Float[np.ndarray, "value cell"]
+    speckle: Vector
+    """The part of speckle in the variance of each."""
     changes: dict[tuple[str, object], Vector]
     """Of these combinations by fitted parameters, and by what the model may lack."""
 
@@ -383,11 +389,21 @@ class _SpeckleOfCells(NamedTuple):
         covariance = likely_covariance(noise.of_cells, noise.fit)
         root = np.linalg.cholesky(regular(outside @ covariance @ outside.T))
         white = np.linalg.solve(root, outside)
-        _, vectors = np.linalg.eigh(white @ shared_cells(noise, noise) @ white.T)
+        parts, vectors = np.linalg.eigh(white @ shared_cells(noise, noise) @ white.T)
         to = vectors.T[: -1 - MOST_DIRECTIONS : -1] @ white
         changes = _possible_changes(noise, frames)
         changes |= {("theta", (fit, n)): column for n, column in enumerate(noise.columns[:, 2:].T)}
-        return cls(noise, to, {name: to @ change for name, change in changes.items()})
+        changes = {name: to @ change for name, change in changes.items()}
+        return cls(noise, to, parts[: -1 - MOST_DIRECTIONS : -1], changes)
+
+    def strongest(self, number: int) -> "_SpeckleOfCells":
+        changes = {name: change[:number] for name, change in self.changes.items()}
+        return self._replace(to=self.to[:number], speckle=self.speckle[:number], changes=changes)
+
+    @property
+    def information(self) -> float:
+        """On the share of a neighbour that is like it."""
+        return float(self.speckle @ self.speckle)
 
 
 def _possible_changes(noise: BinNoise, frames: int) -> dict[tuple[str, object], PerCell]:
@@ -438,7 +454,8 @@ def part_of_errors(noise: BinNoise) -> float:
 def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
     """Return what the residuals of rows of bins tell of their shares."""
     chosen = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int)
-    speckle_of_rows = [_SpeckleOfRow.of(rows[n], cells_of) for n in chosen]
+    directions = OF_MANY_ROWS if len(chosen) > FEW_ROWS else MOST_DIRECTIONS
+    speckle_of_rows = [_SpeckleOfRow.of(rows[n], cells_of, directions) for n in chosen]
     log = _log_likelihood([of_row for of_row in speckle_of_rows if of_row is not None])
     *of_speckle, all_alike = log.max(1)
     best, independent = max(of_speckle), log[0, 0]
@@ -457,7 +474,8 @@ def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
 def _log_likelihood(rows: "list[_SpeckleOfRow]") -> Float[np.ndarray, "power correlation"]:
     """Return the logarithm of the restricted likelihood of all rows.
 
-    It is computed at some correlations, and beside those that are likely; else it is interpolated.
+    It has one maximum. It is computed at some correlations, until it is far below, and beside the likely ones;
+    between these it is interpolated.
     """
     every, share = np.arange(len(CORRELATIONS)), CORRELATIONS**4
     log = np.zeros((len(POWERS), len(every)))
@@ -468,15 +486,19 @@ def _log_likelihood(rows: "list[_SpeckleOfRow]") -> Float[np.ndarray, "power cor
 
     independent = computed(0, 1.0)
     for of_power, power in zip(log, POWERS, strict=True):
-        values_at = {0: independent} | {n: computed(n, power) for n in COARSE}
-        least = max(values_at.values()) - FAR_BELOW
-        likely = {n for n, value in values_at.items() if value >= least}
+        values_at = {0: independent}
+        for n in COARSE:
+            values_at[n] = computed(n, power)
+            if values_at[n] < max(values_at.values()) - FAR_BELOW:
+                break
+        likely = {n for n, x in values_at.items() if x >= max(values_at.values()) - FAR_BELOW}
         # of the largest alone is asked where bins are all alike
         beside = [n for n in every[COARSE[0] :].tolist() if power and {n - 1, n + 1} & likely]
         values_at |= {n: computed(n, power) for n in beside if n not in values_at}
         places = sorted(values_at)
         # a small share changes it linearly
-        of_power[:] = np.interp(share, share[places], [values_at[n] for n in places])
+        values = [values_at[n] for n in places]
+        of_power[:] = np.interp(share, share[places], values, right=IMPOSSIBLE)
     return log
 
 
@@ -489,9 +511,11 @@ class _SpeckleOfRow(NamedTuple):
     """What fits and misfits change, orthonormal, and the residuals."""
 
     @classmethod
-    def of(cls, row: _Row, cells_of: _CellsOf) -> "_SpeckleOfRow | None":
-        """Return the values of a row; None with too few."""
-        bins, apart = [cells_of(b) for b in row[0]], row[1]
+    def of(cls, row: _Row, cells_of: _CellsOf, directions: int) -> "_SpeckleOfRow | None":
+        """Return the values of a row; None with too few, or with next to no speckle."""
+        bins, apart = [cells_of(b).strongest(directions) for b in row[0]], row[1]
+        if sum(of_bin.information for of_bin in bins) < LEAST_INFORMATION:
+            return None
         lengths = [len(of_bin.to) for of_bin in bins]
         places = [slice(*place) for place in pairwise(np.cumsum([0, *lengths]).tolist())]
         misfits = _misfits(bins, places)

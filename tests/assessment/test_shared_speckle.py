@@ -207,7 +207,7 @@ def shares_of(correlation, bins=8, seed=0, changes=(), directions=24):
         )  # fmt: skip
         fitted = [np.ones(directions), *changes]
         named = {("smooth", n): change for n, change in enumerate(fitted)}
-        cells.append(_SpeckleOfCells(noise, np.eye(directions), named))
+        cells.append(_SpeckleOfCells(noise, np.eye(directions), np.ones(directions), named))
     apart = np.abs(np.subtract.outer(np.arange(bins), np.arange(bins)))
     return _likely_shares([(list(range(bins)), apart)], cells.__getitem__), apart
 
