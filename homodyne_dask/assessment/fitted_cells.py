@@ -6,7 +6,7 @@ repeats are one, the mean of their residuals: what tests and covariances need of
 noise are sums over them. A bin that deviates from the others stays by itself.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,9 +16,10 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.assessment.cell_residuals import Interval, means_of_cells
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.shared_speckle import SharedSpeckle, shared_cells
-from homodyne_dask.assessment.speckle_covariance import log_variances
+from homodyne_dask.assessment.speckle_covariance import NoiseCovariance, relative_variances
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import (
+    AT_ONCE,
     MIN_PAIRS,
     MOST_BELOW,
     SMALLEST_CONTRAST,
@@ -41,28 +42,49 @@ LEAST_LEFT = 0.4
 """Share of the variance of a mean of residuals that the fit leaves at least."""
 
 PerMember = Float[np.ndarray, " member"]
+PerCellOfBins = Float[np.ndarray, "bin cell k"]
+_Pooled = dict[int, tuple[BinNoise, list[int], PerMember, float]]
+"""By the first of its bins: the noise of their mean, these bins, their shares, and the weight."""
 
 
 class OwnParameters(NamedTuple):
-    """Offset and contrast of one bin where no other has them: what a fit of these takes out of residuals."""
+    """Offset and contrast of bins where no other has them: what a fit of these takes out of residuals."""
 
-    columns: Float[np.ndarray, "cell own"]
-    to: Float[np.ndarray, "own cell"]
+    columns: Float[np.ndarray, "*bin cell own"]
+    to: Float[np.ndarray, "*bin own cell"]
     """From residuals to their estimates."""
 
-    def outside(self, changes: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
+    def outside(
+        self, changes: Float[np.ndarray, "*bin cell k"]
+    ) -> Float[np.ndarray, "*bin cell k"]:
         """Return what the fit leaves of changes of c2."""
         return changes - self.columns @ (self.to @ changes)
 
-    def left_by(self, weights: Float[np.ndarray, "cell k"]) -> Float[np.ndarray, "cell k"]:
+    def left_by(
+        self, weights: Float[np.ndarray, "*bin cell k"]
+    ) -> Float[np.ndarray, "*bin cell k"]:
         """Return the weights with which sums of data are those of residuals."""
-        return weights - self.to.T @ (self.columns.T @ weights)
+        return weights - transposed(self.to) @ (transposed(self.columns) @ weights)
+
+
+def transposed(matrices: Float[np.ndarray, "*bin n k"]) -> Float[np.ndarray, "*bin k n"]:
+    return np.swapaxes(matrices, -1, -2)
+
+
+def summed(
+    first: Float[np.ndarray, "bin cell k"], other: Float[np.ndarray, "bin cell n"]
+) -> Float[np.ndarray, "k n"]:
+    """Return the sum over bins and cells of products."""
+    cells = first.shape[0] * first.shape[1]
+    return first.reshape(cells, -1).T @ other.reshape(cells, -1)
 
 
 def own_parameters(
-    columns: Float[np.ndarray, "cell own"], weighted: Float[np.ndarray, "cell own"]
+    columns: Float[np.ndarray, "*bin cell own"], weighted: Float[np.ndarray, "*bin cell own"]
 ) -> OwnParameters:
-    return OwnParameters(columns, pseudoinverse(columns.T @ weighted) @ weighted.T)
+    return OwnParameters(
+        columns, pseudoinverse(transposed(columns) @ weighted) @ transposed(weighted)
+    )
 
 
 class CellsOfBin(NamedTuple):
@@ -74,11 +96,6 @@ class CellsOfBin(NamedTuple):
     """Of a pair of frames of all members: a fit of the mean with it is theirs."""
     cells: list[int]
     """Their numbers among the cells of all bins."""
-    levels: OwnParameters
-    columns: Float[np.ndarray, "cell n"]
-    """Derivatives of c2 by the fitted parameters of all bins."""
-    correlated: Float[np.ndarray, "cell n"]
-    """noise @ weights @ columns, these without what `levels` explains."""
 
     def place(self, scan: Scan) -> tuple[int, ...]:
         first = self.members[0]
@@ -91,6 +108,67 @@ class CellsOfBin(NamedTuple):
         return f"the bin labelled {scan.label[self.members[0]]} of {len(self.members)} scans"
 
 
+class CellsOfKind(NamedTuple):
+    """Bins with the same cells and one noise, but for its size, as arrays."""
+
+    bins: list[int]
+    cells: list[int]
+    """Their numbers among the cells of all bins."""
+    noises: list[BinNoise]
+    levels: OwnParameters
+    columns: Float[np.ndarray, "bin cell n"]
+    """Derivatives of c2 by the fitted parameters of all bins."""
+    correlated: Float[np.ndarray, "bin cell n"]
+    """noise @ weights @ columns, these without what `levels` explains."""
+
+    def of_bins(self, some: list[int]) -> "CellsOfKind":
+        """Return that of some of its bins, by their places."""
+        if len(some) == len(self.bins):
+            return self
+        return self._replace(
+            bins=[self.bins[n] for n in some],
+            noises=[self.noises[n] for n in some],
+            levels=OwnParameters(*(array[some] for array in self.levels)),
+            columns=self.columns[some],
+            correlated=self.correlated[some],
+        )
+
+    @property
+    def of_cells(self) -> NoiseCovariance:
+        return self.noises[0].of_cells
+
+    @property
+    def residual(self) -> Float[np.ndarray, "bin cell"]:
+        return np.stack([noise.residual for noise in self.noises])
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "bin cell cell"]:
+        return np.stack([noise.covariance for noise in self.noises])
+
+    def of_data(self, weights: Float[np.ndarray, "bin cell test"]) -> "_OfData":
+        """Return sums of residuals as those of data, from which offset and contrast of a bin take nothing:
+        then only theta is common to all."""
+        covariance = self.covariance
+        noise = covariance @ weights
+        alone = (weights * noise).sum(1)
+        across = covariance @ transposed(self.levels.to)
+        noise -= across @ (transposed(self.levels.columns) @ weights)
+        left = self.levels.left_by(weights)
+        expected = [of_bin.expected for of_bin in self.noises]
+        relative = relative_variances(self.of_cells, transposed(left), expected)
+        return _OfData(left, alone, (left * noise).sum(1), relative)
+
+
+class _OfData(NamedTuple):
+    weights: Float[np.ndarray, "bin cell test"]
+    of_residuals: Float[np.ndarray, "bin test"]
+    """The variance of the sums without any fit."""
+    of_data: Float[np.ndarray, "bin test"]
+    """The variance without that of the fit of theta."""
+    relative: Float[np.ndarray, "bin test"]
+    """The relative variance of that variance."""
+
+
 class FittedCells(NamedTuple):
     intervals: list[Interval]
     residual: Float[np.ndarray, "bin cell"]
@@ -101,6 +179,8 @@ class FittedCells(NamedTuple):
     """Of their noise; 0 where a bin has no such cell."""
     bins: dict[int, CellsOfBin]
     """Of those whose noise is known; bins that repeat each other are one, in the place of the first."""
+    kinds: list[CellsOfKind]
+    """The same bins, those with one noise together."""
     inverse: Matrix
     """Of the normal matrix of all cells, by the parameters of all bins."""
     fitted: Matrix
@@ -124,29 +204,43 @@ class FittedCells(NamedTuple):
         by_noise: whether the noise of bins is in the weights.
         """
         tests = next(iter(weights.values())).shape[1]
-        variance = np.zeros(tests)
         scores, across = np.zeros((2, len(self.inverse), tests))
-        of_bin, relative = np.zeros((2, len(weights), tests))
-        for n, (b, of_cells) in enumerate(weights.items()):
-            bin = self.bins[b]
-            weight, covariance = of_cells[bin.cells], bin.noise.covariance
-            noise = covariance @ weight
-            of_bin[n] = (weight * noise).sum(0)
-            # offset and contrast of the bin are taken out first: then only theta is common to all
-            noise -= (covariance @ bin.levels.to.T) @ (bin.levels.columns.T @ weight)
-            weight = bin.levels.left_by(weight)
-            variance += (weight * noise).sum(0)
-            _, relative[n] = log_variances(bin.noise.of_cells, weight.T, bin.noise.expected)
-            scores += bin.columns.T @ weight
-            across += bin.correlated.T @ weight
-        taken = self.inverse @ scores
-        variance += (taken * (self.fitted @ taken)).sum(0) - 2 * (across * taken).sum(0)
-        total = of_bin.sum(0)
+        of_bins = list[tuple[np.ndarray, ...]]()
+        for whole in self.kinds:
+            some = [n for n, b in enumerate(whole.bins) if b in weights]
+            if not some:
+                continue
+            kind = whole.of_bins(some)
+            of_kind = kind.of_data(np.stack([weights[b][kind.cells] for b in kind.bins]))
+            scores += summed(kind.columns, of_kind.weights)
+            across += summed(kind.correlated, of_kind.weights)
+            of_bins.append(of_kind[1:])
+        of_bin, of_data, relative = (
+            np.concatenate(arrays) for arrays in zip(*of_bins, strict=True)
+        )
+        variance, total = of_data.sum(0) + self._of_fit(scores, across), of_bin.sum(0)
         share = of_bin / np.maximum(total, np.finfo(float).tiny)
         freedom = 2 / np.maximum((share**2 * relative).sum(0), np.finfo(float).tiny)
         excess = (share * excess_of_weighted(share, relative)).sum(0) if by_noise else 0.0
         # the difference of nearly equal numbers, where the fit takes nearly all, is not trusted
         return np.maximum(variance, LEAST_LEFT * total) * (1 + excess), freedom
+
+    def variances_alone(
+        self, kind: CellsOfKind, weights: Float[np.ndarray, "bin cell test"]
+    ) -> tuple[Float[np.ndarray, "bin test"], Float[np.ndarray, "bin test"]]:
+        """Return the variance of such sums over each bin alone, and its freedom."""
+        left, of_bin, of_data, relative = kind.of_data(weights)
+        scores, across = transposed(kind.columns) @ left, transposed(kind.correlated) @ left
+        variance = of_data + self._of_fit(scores, across)
+        freedom = 2 / np.maximum(relative, np.finfo(float).tiny)
+        return np.maximum(variance, LEAST_LEFT * of_bin), freedom
+
+    def _of_fit(
+        self, scores: Float[np.ndarray, "*bin n test"], across: Float[np.ndarray, "*bin n test"]
+    ) -> Float[np.ndarray, "*bin test"]:
+        """Return what the fit of theta adds to the variances of sums."""
+        taken = self.inverse @ scores
+        return (taken * (self.fitted @ taken - 2 * across)).sum(-2)
 
 
 def excess_of_weighted(
@@ -169,15 +263,21 @@ class _WeightedFit:
         self.maps: dict[int, Float[np.ndarray, "n cell"]] = {}
 
     def add(
-        self, bin: int, levels: Matrix, columns: Matrix, weights: Matrix, measured: Matrix
-    ) -> tuple[OwnParameters, Float[np.ndarray, "cell n"]]:
-        """Return the parameters that the bin has for itself, and the weighted columns without them."""
-        eliminated = own_parameters(levels, weights @ levels)
-        outside = eliminated.outside(columns)
-        self.normal += columns.T @ weights @ outside
-        self.maps[bin] = (weights @ outside).T
-        self.scores += self.maps[bin] @ measured @ self.maps[bin].T
-        return eliminated, weights @ outside
+        self, bins: list[int], levels: PerCellOfBins, columns: PerCellOfBins,
+        weights: Float[np.ndarray, "bin cell cell"] | Float[np.ndarray, "bin cell 1"],
+        measured: Float[np.ndarray, "bin cell cell"],
+    ) -> tuple[OwnParameters, PerCellOfBins]:  # fmt: skip
+        """Return the parameters that bins have for themselves, and the weighted columns without them.
+
+        weights: between cells, or of each.
+        """
+        times = np.multiply if weights.shape[2] == 1 else np.matmul
+        eliminated = own_parameters(levels, times(weights, levels))
+        weighted = times(weights, eliminated.outside(columns))
+        self.normal += summed(columns, weighted)
+        self.scores += summed(weighted, measured @ weighted)
+        self.maps |= zip(bins, transposed(weighted), strict=True)
+        return eliminated, weighted
 
     def covariance(self, shared: Matrix) -> Matrix:
         """Return that of the parameters; shared: of scores, what bins of one speckle add."""
@@ -201,25 +301,35 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
     weighting = fits.index(by_noise if request.options.weighting == SPECKLE_WEIGHTS else by_pairs)
     residual, f = np.full((2, len(scan.bins), len(intervals)), np.nan)
     pairs_of, variances = np.zeros(residual.shape, np.int64), np.zeros(residual.shape)
-    for b, (noise, members, share, weight) in pooled.items():
-        cells, numbers = noise.cells, [place[cell] for cell in noise.cells.intervals]
-        residual[b, numbers], f[b, numbers] = noise.residual, cells.f
-        pairs_of[b, numbers] = cells.pairs * len(members)
-        levels = np.stack([np.ones(len(numbers)), cells.f], axis=1)
-        linear = np.tensordot(share, shared[members], 1)
-        by_theta = reduced.contrast[b] * cells.slopes.T
-        columns = np.concatenate([levels @ linear, by_theta], axis=1)
-        levels, weights = levels[:, own_of[b]], (np.diag(cells.pairs * weight), noise.inverse)
+    kinds = list[CellsOfKind]()
+    for group in _groups(pooled, own_of, n):
+        noises, members, _, weights = zip(*(pooled[b] for b in group), strict=True)
+        numbers = [place[cell] for cell in noises[0].cells.intervals]
+        levels, columns = _levels_and_columns(reduced, shared, group, pooled)
+        pairs = np.stack([noise.cells.pairs for noise in noises])
+        inverse = np.stack([noise.inverse for noise in noises])
+        measured = np.stack([noise.measured for noise in noises])
+        of_pairs = (pairs * np.array(weights)[:, None])[:, :, None]
         added = [
-            fit.add(b, levels, columns, of_cells, noise.measured)
-            for fit, of_cells in zip(fits, weights, strict=True)
+            fit.add(group, levels[:, :, own_of[group[0]]], columns, of_cells, measured)
+            for fit, of_cells in zip(fits, (of_pairs, inverse), strict=True)
         ]
         eliminated, weighted = added[weighting]
-        correlated = noise.covariance @ weighted
-        variances[b, numbers] = np.diag(noise.covariance)
-        normal += columns.T @ weighted
-        fitted += weighted.T @ correlated
-        bins[b] = CellsOfBin(noise, members, weight, numbers, eliminated, columns, correlated)
+        kind = CellsOfKind(group, numbers, list(noises), eliminated, columns, weighted)
+        kind = kind._replace(correlated=(covariance := kind.covariance) @ weighted)
+        rows = np.ix_(group, numbers)
+        residual[rows], f[rows], pairs_of[rows] = (
+            kind.residual,
+            levels[:, :, 1],
+            pairs * len(members[0]),
+        )
+        variances[rows] = np.diagonal(covariance, axis1=1, axis2=2)
+        normal += summed(columns, weighted)
+        fitted += summed(weighted, kind.correlated)
+        kinds.append(kind)
+        for b, noise, of_mean, weight in zip(group, noises, members, weights, strict=True):
+            bins[b] = CellsOfBin(noise, of_mean, weight, numbers)
+    bins = {b: bins[b] for b in pooled}
     shared = replace(speckle.shared, clusters=_clusters_of_pooled(request, pooled))
 
     def between(a: int, b: int) -> Matrix:
@@ -235,9 +345,36 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         to_theta[joint.which, of_theta] = np.diag(joint.size[:m])
         smoothed = {name: to_theta[smoothness.places[name]] for name in smoothness.given}
     return FittedCells(
-        intervals, residual, f, pairs_of, variances, bins, pseudoinverse(normal), fitted, of_pairs,
+        intervals, residual, f, pairs_of, variances, bins, kinds, pseudoinverse(normal), fitted, of_pairs,
         of_weighted, shared, smoothed,
     )  # fmt: skip
+
+
+def _levels_and_columns(
+    reduced: ReducedProblem, shared: Float[np.ndarray, "bin 2 k"], group: list[int], pooled: _Pooled
+) -> tuple[PerCellOfBins, PerCellOfBins]:
+    """Return derivatives of c2 by offset and contrast, and by the parameters that bins share and theta."""
+    linear, f, slopes = [], [], []
+    for noise, members, share, _ in (pooled[b] for b in group):
+        linear.append(np.tensordot(share, shared[members], 1))
+        f.append(noise.cells.f)
+        slopes.append(noise.cells.slopes.T)
+    levels = np.stack([np.ones((len(f), len(f[0]))), np.stack(f)], axis=2)
+    by_theta = reduced.contrast[group, None, None] * np.stack(slopes)
+    return levels, np.concatenate([levels @ np.stack(linear), by_theta], axis=2)
+
+
+def _groups(
+    pooled: _Pooled, own_of: Bool[np.ndarray, "bin 2"], columns: int
+) -> Iterator[list[int]]:
+    """Yield bins with one noise, so many together that their arrays are small; columns: of theta."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for b, (noise, members, *_) in pooled.items():
+        groups.setdefault((id(noise.of_cells), len(members), own_of[b].tobytes()), []).append(b)
+    for group in groups.values():
+        cells = len(pooled[group[0]][0].residual)
+        some = max(AT_ONCE // (cells * (cells + columns)), 1)
+        yield from (group[first : first + some] for first in range(0, len(group), some))
 
 
 def _clusters_of_pooled(request: Request, bins: Iterable[int]) -> BinNumbers:
@@ -251,7 +388,7 @@ def _clusters_of_pooled(request: Request, bins: Iterable[int]) -> BinNumbers:
 
 def _pooled_repeats(
     request: Request, reduced: ReducedProblem, bins: Mapping[int, BinNoise]
-) -> dict[int, tuple[BinNoise, list[int], PerMember, float]]:
+) -> _Pooled:
     """Return bins, pooled where they share a noise and counts, with members, their shares, and weight."""
     scan, q = request.scan, request.scan.q_or_one
     typical = (1 / scan.sigma_row**2).mean(1) ** 2

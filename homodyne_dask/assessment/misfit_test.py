@@ -5,6 +5,7 @@ each such mean is that of the noise (`speckle_covariance`) less what the fit tak
 assumed, and it costs no pass. Alternatives that have a name are tested, too (`score_tests`).
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.special import stdtr, stdtrit
 
 from homodyne_dask.assessment.cell_residuals import means_of_cells
 from homodyne_dask.assessment.fit_end import FitEnd
-from homodyne_dask.assessment.fitted_cells import FittedCells
+from homodyne_dask.assessment.fitted_cells import CellsOfKind, FittedCells
 from homodyne_dask.assessment.flow_profile import change_by_other, has_profile
 from homodyne_dask.assessment.frame_tests import beam_noise, whole_range
 from homodyne_dask.assessment.score_tests import (
@@ -169,13 +170,10 @@ def _means(scan: Scan, cells: FittedCells, contrast: PerBin) -> list[_Means]:
             (f"the bins at q = {q:.6g} 1/Å", with_noise & (numbers == n))
             for n, q in enumerate(rings)
         ]
-    alone = {
-        b: _of_group(
-            bin.words(scan), cells, np.arange(len(with_noise)) == b, 1.0, float(contrast[b])
-        )
-        for b, bin in cells.bins.items()
-    }
-    means = []
+    means, alone = (
+        [],
+        {b: mean for kind in cells.kinds for b, mean in _alone(scan, cells, kind, contrast)},
+    )
     for words, members in groups:
         bins = np.flatnonzero(members).tolist()
         if len(bins) == 1:  # a ring of one bin
@@ -186,6 +184,27 @@ def _means(scan: Scan, cells: FittedCells, contrast: PerBin) -> list[_Means]:
             means.append(_of_group(words, cells, members, several, typical))
     means += [alone[b]._replace(repeats=len(bin.members)) for b, bin in cells.bins.items()]
     return means + _with_phi(scan, cells, float(np.median(contrast)))
+
+
+def _alone(
+    scan: Scan, cells: FittedCells, kind: CellsOfKind, contrast: PerBin
+) -> Iterator[tuple[int, _Means]]:
+    """Yield the means of each bin."""
+    variance = cells.variances[np.ix_(kind.bins, kind.cells)]
+    weight = 1 / np.where(variance > 0, variance, np.inf)
+    intervals, pairs = (
+        [cells.intervals[n] for n in kind.cells],
+        cells.pairs[kind.bins[0], kind.cells],
+    )
+    sets, mix = means_of_cells(intervals, weight.min(0), pairs, MIN_PAIRS)
+    weights = (mix > 0) * weight[:, :, None]
+    weights /= weights.sum(1, keepdims=True)
+    residuals = (kind.residual[:, None] @ weights)[:, 0]
+    numbers = [np.array(kind.cells)[some] for some in sets]
+    of_bins = zip(residuals, *cells.variances_alone(kind, weights), strict=True)
+    for b, (residual, variance, freedom) in zip(kind.bins, of_bins, strict=True):
+        words, z = cells.bins[b].words(scan), _in_errors(residual, variance)
+        yield b, _Means(words, residual, z, freedom, float(contrast[b]), numbers)
 
 
 def _of_group(

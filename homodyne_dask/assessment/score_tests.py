@@ -8,7 +8,7 @@ pass.
 Whether a frame differs from its neighbours is a test of its own (`frame_tests`).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -17,17 +17,27 @@ from jaxtyping import Float
 from scipy.special import chdtri, fdtrc, stdtr
 
 from homodyne_dask.assessment.alternatives import DECAYED, bends_of_age, shares_at_ages
-from homodyne_dask.assessment.fitted_cells import FittedCells, excess_of_weighted, own_parameters
+from homodyne_dask.assessment.fitted_cells import (
+    CellsOfKind,
+    FittedCells,
+    OwnParameters,
+    excess_of_weighted,
+    own_parameters,
+    summed,
+    transposed,
+)
 from homodyne_dask.assessment.frame_tests import odd_frame
 from homodyne_dask.assessment.speckle_covariance import (
+    NoiseCovariance,
     NoiseFit,
+    inverse_of_regular,
     likely_covariance,
-    log_variances,
     regular,
+    relative_variances,
 )
 from homodyne_dask.assessment.speckle_noise import left_unexplained
 from homodyne_dask.results.data.fit_result import Alternative, PowerOfQ
-from homodyne_dask.solver.array_shapes import Matrix, PerBin, Values, Vector
+from homodyne_dask.solver.array_shapes import PerBin, Values, Vector
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
 from homodyne_dask.solver.normal_matrix import Eigensystem, eigensystem, pseudoinverse
 from homodyne_dask.store.rings_and_clusters import ring_numbers, rings_of
@@ -63,8 +73,8 @@ class _Column(NamedTuple):
     place: tuple[int | str, ...]
     change: Float[np.ndarray, "bin cell k"]
     """Derivatives of c2 by the parameters of the alternative."""
-    bin: int | None = None
-    """The only one in which it is not 0; None for several."""
+    places: Mapping[int, tuple[int | str, ...]] | None = None
+    """Of bins where each is tested alone; None where all are together."""
 
 
 def best_alternative(scores: Sequence[Score], least_share: float) -> Alternative | None:
@@ -119,7 +129,7 @@ def score_tests(
         for names in (SMOOTH, {*SMOOTH, *OF_FRAMES})
     )
     sharing = cells.shared.counts(cells.bins)
-    fitted = {b: bin.columns for b, bin in cells.bins.items()}
+    fitted = [kind.columns for kind in cells.kinds]
     scores = []
     for of_frames, no_noise in ((False, smooth), (True, with_frames)):
         tested = [column for column in columns if (column.name in OF_FRAMES) == of_frames]
@@ -131,9 +141,9 @@ def score_tests(
         others = np.eye(coefficients.shape[1])[:, ~coefficients.any(0)]
         to = np.concatenate([others, lines], axis=1)
         bent = np.zeros((*cells.residual.shape, bends.shape[1]))
-        for b, bin in cells.bins.items():
-            bent[b, bin.cells] = bin.columns @ bends
-        straight = {b: of_bin @ to for b, of_bin in fitted.items()}
+        for kind in cells.kinds:
+            bent[np.ix_(kind.bins, kind.cells)] = kind.columns @ bends
+        straight = [of_kind @ to for of_kind in fitted]
         stiff = _Metric(cells, straight, np.concatenate([smooth, bent], axis=2), sharing)
         scores += _scores([_Column("smoothness", (name,), bent)], stiff, cells, contrast)
     odd, typical = odd_frame(scan), float(np.median(contrast))
@@ -150,23 +160,25 @@ def _scores(
 ) -> list[Score]:
     names = [column.name for column in columns]
     names += ["bin"] * sum(len(bin.members) - 1 for bin in cells.bins.values())
-    groups = [[column for column in columns if column.bin is None]]
-    groups += [[column] for column in columns if column.bin is not None]
+    together = [column for column in columns if column.places is None]
     tested = [
-        pair for group in groups if group for pair in zip(group, metric.outside(group), strict=True)
+        (column.name, column.place, outside)
+        for column, outside in zip(together, metric.outside(together), strict=True)
     ]
+    for name, _, change, places in columns:
+        if places is not None:
+            tested += [(name, places[b], outside) for b, outside in metric.alone(change)]
     scores = []
-    for (name, place, *_), outside in tested:
+    for name, place, outside in tested:
         if outside is None:
             continue
         step, k, freedom = outside.inverse @ outside.score, outside.independent, outside.freedom
         square = float(outside.score @ step) / outside.excess
         changes = [
-            np.abs(columns_of_bin @ step).max() / contrast[b]
-            for b, columns_of_bin in outside.columns.items()
-            if contrast[b] > 0
+            (np.abs(changes @ step).max(1) / contrast[bins])[contrast[bins] > 0].max(initial=0.0)
+            for bins, changes in outside.columns
         ]
-        share, p = float(max(changes, default=0.0)), float(fdtrc(k, freedom, square / k))
+        share, p = float(max(changes)), float(fdtrc(k, freedom, square / k))
         scores.append(Score(name, place, square, freedom, p, step, share, names.count(name)))
     return scores
 
@@ -174,7 +186,8 @@ def _scores(
 class _Outside(NamedTuple):
     """What the fitted parameters leave of an alternative."""
 
-    columns: dict[int, Float[np.ndarray, "cell k"]]
+    columns: list[tuple[list[int], Float[np.ndarray, "bin cell k"]]]
+    """Of bins of each kind."""
     score: Float[np.ndarray, " k"]
     inverse: Float[np.ndarray, "k k"]
     """Of their information, without combinations of which next to nothing is left."""
@@ -191,77 +204,130 @@ class _Metric:
     def __init__(
         self,
         cells: FittedCells,
-        fitted: Mapping[int, Float[np.ndarray, "cell n"]],
+        fitted: list[Float[np.ndarray, "bin cell n"]],
         smooth: Float[np.ndarray, "bin cell k"],
         sharing: Mapping[int, float],
     ) -> None:
-        """smooth: changes that are no noise. sharing: bins with the speckle of each, which tell as much as
-        one."""
-        self.cells, self.fits, self.own = cells.bins, dict[int, NoiseFit](), {}
-        self.inverse: dict[int, Float[np.ndarray, "cell cell"]] = {}
-        groups: dict[tuple[object, ...], list[int]] = {}
-        for b, bin in cells.bins.items():
-            groups.setdefault(bin.noise.shape, []).append(b)
-        for bins in groups.values():  # which further columns leave the same, too
-            group = [cells.bins[b].noise for b in bins]
-            fits = left_unexplained(group, smooth[bins[0], cells.bins[bins[0]].cells])
-            self.fits |= zip(bins, fits, strict=True)
-        for b, bin in cells.bins.items():
-            noise = bin.noise
-            covariance = likely_covariance(noise.of_cells, self.fits[b], noise.least_pixels)
-            inverse = np.linalg.inv(regular(covariance)) / sharing[b]
-            self.own[b] = own_parameters(bin.levels.columns, inverse @ bin.levels.columns)
-            self.inverse[b] = self.own[b].left_by(inverse)
-        self.fitted = fitted
-        self.weighted = {b: self.inverse[b] @ columns for b, columns in fitted.items()}
-        self.normal, self.score = self._of_fitted(fitted)
+        """fitted: of bins of each kind. smooth: changes that are no noise. sharing: bins with the speckle of
+        each, which tell as much as one."""
+        self.kinds = [
+            _KindInMetric.of(kind, columns, smooth, sharing)
+            for kind, columns in zip(cells.kinds, fitted, strict=True)
+        ]
+        self.normal = np.sum([summed(kind.fitted, kind.weighted) for kind in self.kinds], axis=0)
+        scores = [summed(kind.weighted, kind.residual[:, :, None]) for kind in self.kinds]
+        self.score = np.sum(scores, axis=0)[:, 0]
         self.solve = pseudoinverse(self.normal)
 
-    def _of_fitted(self, bins: Iterable[int]) -> tuple[Matrix, Vector]:
-        """Return the normal matrix of the fitted parameters and their scores, sums over these bins."""
-        residuals = {b: self.cells[b].noise.residual for b in bins}
-        normal = np.sum([self.fitted[b].T @ self.weighted[b] for b in residuals], axis=0)
-        scores = [self.weighted[b].T @ residual for b, residual in residuals.items()]
-        return normal, np.sum(scores, axis=0)
-
     def outside(self, columns: Sequence[_Column]) -> list[_Outside | None]:
-        """Return what fitted parameters leave of each column of the same bins; None where next to nothing."""
-        bins = self.cells if columns[0].bin is None else (columns[0].bin,)
-        change = {
-            b: np.concatenate([column.change[b, self.cells[b].cells] for column in columns], axis=1)
-            for b in bins
-        }
-        weighted = {b: self.inverse[b] @ change[b] for b in bins}
-        whole = np.sum([(weighted[b] * change[b]).sum(0) for b in bins], axis=0)
-        take = self.solve @ np.sum([self.fitted[b].T @ weighted[b] for b in bins], axis=0)
-        outside, products, scores, relative = {}, [], [], []
-        for b in bins:
-            noise = self.cells[b].noise
-            change[b] -= self.fitted[b] @ take
-            weighted[b] -= self.weighted[b] @ take
-            products.append(change[b].T @ weighted[b])
-            scores.append(weighted[b].T @ noise.residual)
-            relative.append(log_variances(noise.of_cells, weighted[b].T, self.fits[b])[1])
-            outside[b] = self.own[b].outside(change[b])
-        products, relative = np.stack(products), np.stack(relative)
-        # in other bins the columns are 0, less what the fitted ones take of them
-        normal, score = self._of_fitted(bins)
-        information = products.sum(0) + take.T @ (self.normal - normal) @ take
-        score = np.sum(scores, axis=0) - take.T @ (self.score - score)
-        least = max(float(np.finfo(float).eps * whole.max()), np.finfo(float).tiny ** 0.5)
+        """Return what fitted parameters leave of each column; None where next to nothing."""
+        if not columns:
+            return []
+        every = np.concatenate([column.change for column in columns], axis=2)
+        changes = [every[np.ix_(kind.bins, kind.cells)] for kind in self.kinds]
+        weighted = [kind.inverse @ change for kind, change in zip(self.kinds, changes, strict=True)]
+        pairs = list(zip(self.kinds, changes, weighted, strict=True))
+        whole = np.sum([(of_kind * change).sum((0, 1)) for _, change, of_kind in pairs], axis=0)
+        across = [summed(kind.fitted, of_kind) for kind, _, of_kind in pairs]
+        take = self.solve @ np.sum(across, axis=0)
+        outside, products, scores, relative = [], [], [], []
+        for kind, change, of_kind in pairs:
+            change -= kind.fitted @ take
+            of_kind -= kind.weighted @ take
+            products.append(transposed(change) @ of_kind)
+            scores.append(summed(of_kind, kind.residual[:, :, None])[:, 0])
+            relative.append(relative_variances(kind.noise, transposed(of_kind), kind.fits))
+            outside.append((kind.bins, kind.own.outside(change)))
+        products, relative = np.concatenate(products), np.concatenate(relative)
+        information, score = products.sum(0), np.sum(scores, axis=0)
+        least = _least(whole.max())
         of_columns, stop = list[_Outside | None](), 0
         for column in columns:
             k = slice(stop, stop := stop + column.change.shape[2])
             scaled = eigensystem(information[k, k], np.sqrt(np.maximum(whole[k], least)))
-            columns_outside = {b: left_of_fit[:, k] for b, left_of_fit in outside.items()}
+            columns_outside = [(bins, left_of_fit[:, :, k]) for bins, left_of_fit in outside]
             sums = score[k], products[:, k, k], relative[:, k].mean(1)
             of_columns.append(_outside_of(scaled, columns_outside, *sums))
         return of_columns
 
+    def alone(
+        self, change: Float[np.ndarray, "bin cell 1"]
+    ) -> Iterator[tuple[int, _Outside | None]]:
+        """Yield each bin with what fitted parameters leave of a change in this bin alone."""
+        for kind in self.kinds:
+            inside = change[np.ix_(kind.bins, kind.cells)][:, :, 0]
+            weighted = np.einsum("bij,bj->bi", kind.inverse, inside)
+            whole = (weighted * inside).sum(1)
+            take = np.einsum("bcn,bc->bn", kind.fitted, weighted) @ self.solve.T
+            taken = np.einsum("bcn,bn->bc", kind.fitted, take)
+            weighted_taken = np.einsum("bcn,bn->bc", kind.weighted, take)
+            left, weighted = inside - taken, weighted - weighted_taken
+            products = (left * weighted).sum(1)
+            # in other bins the change is 0, less what the fitted parameters take of it
+            others = ((take @ self.normal) * take).sum(1) - (taken * weighted_taken).sum(1)
+            score = ((weighted + weighted_taken) * kind.residual).sum(1) - take @ self.score
+            spread = relative_variances(kind.noise, weighted[:, None], kind.fits)
+            outside = kind.own.outside(left[:, :, None])
+            for n, b in enumerate(kind.bins):
+                size = np.sqrt(max(whole[n], _least(whole[n])))
+                scaled = eigensystem(np.full((1, 1), products[n] + others[n]), np.full(1, size))
+                sums = score[n : n + 1], products[n].reshape(1, 1, 1), spread[n]
+                yield b, _outside_of(scaled, [([b], outside[n : n + 1])], *sums)
+
+
+class _KindInMetric(NamedTuple):
+    """Bins of one kind, with their noise as the residuals show it."""
+
+    bins: list[int]
+    cells: list[int]
+    noise: NoiseCovariance
+    fits: list[NoiseFit]
+    residual: Float[np.ndarray, "bin cell"]
+    own: OwnParameters
+    inverse: Float[np.ndarray, "bin cell cell"]
+    """Of the covariance, without what offset and contrast of a bin explain."""
+    fitted: Float[np.ndarray, "bin cell n"]
+    weighted: Float[np.ndarray, "bin cell n"]
+
+    @classmethod
+    def of(
+        cls,
+        kind: CellsOfKind,
+        fitted: Float[np.ndarray, "bin cell n"],
+        smooth: Float[np.ndarray, "bin cell k"],
+        sharing: Mapping[int, float],
+    ) -> "_KindInMetric":
+        # which further columns leave the same, too
+        fits = left_unexplained(kind.noises, smooth[kind.bins[0], kind.cells])
+        inverses = []
+        for b, noise, fit in zip(kind.bins, kind.noises, fits, strict=True):
+            covariance = likely_covariance(noise.of_cells, fit, noise.least_pixels)
+            inverses.append(inverse_of_regular(regular(covariance)) / sharing[b])
+        inverse, levels = np.stack(inverses), kind.levels.columns
+        own = own_parameters(levels, inverse @ levels)
+        inverse = own.left_by(inverse)
+        weighted = inverse @ fitted
+        return cls(
+            kind.bins,
+            kind.cells,
+            kind.of_cells,
+            fits,
+            kind.residual,
+            own,
+            inverse,
+            fitted,
+            weighted,
+        )
+
+
+def _least(whole: float) -> float:
+    """Return the least information that is no rounding, of columns with so much before they were fitted."""
+    return max(float(np.finfo(float).eps * whole), np.finfo(float).tiny ** 0.5)
+
 
 def _outside_of(
     scaled: Eigensystem,
-    columns: dict[int, Matrix],
+    columns: list[tuple[list[int], Float[np.ndarray, "bin cell k"]]],
     score: Vector,
     products: Float[np.ndarray, "bin k k"],
     spread: Vector,
@@ -323,10 +389,9 @@ def _columns(
         yield named("shear", np.concatenate(changes, axis=2))
     # of a single bin of each ring, whatever differs is as well a change with q
     several = len(with_noise) > len(np.unique(rings[with_noise])) + 1
-    for b in map(int, with_noise if several else ()):
-        of_bin = np.where(there[b], faster[b], 0.0)
-        change = np.broadcast_to(of_bin[None, :, None], (*there.shape, 1))
-        yield _Column("bin", cells.bins[b].place(scan), change, b)
+    if several:
+        places = {b: bin.place(scan) for b, bin in cells.bins.items()}
+        yield named("bin", faster)._replace(places=places)
     of_ages, across = shares_at_ages(tuple(cells.intervals))
     yield from (
         named("jump", scale * share, lost)

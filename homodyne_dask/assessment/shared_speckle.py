@@ -474,8 +474,8 @@ def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
 def _log_likelihood(rows: "list[_SpeckleOfRow]") -> Float[np.ndarray, "power correlation"]:
     """Return the logarithm of the restricted likelihood of all rows.
 
-    It has one maximum. It is computed at some correlations, until it is far below, and beside the likely ones;
-    between these it is interpolated.
+    It has one maximum. It is computed at some correlations, until it is far below, and beside the likely
+    ones; between these it is interpolated.
     """
     every, share = np.arange(len(CORRELATIONS)), CORRELATIONS**4
     log = np.zeros((len(POWERS), len(every)))

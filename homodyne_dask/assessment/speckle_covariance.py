@@ -41,7 +41,9 @@ MOST_MERGED, OF_STRETCHES = 32, 12
 fourth power: errors of a record in stretches change by less than 0.05 % from 12 to 32."""
 
 
-dpotrf, dpstrf, dtrtrs = get_lapack_funcs(("potrf", "pstrf", "trtrs"), dtype=np.float64)
+dpotrf, dpotri, dpstrf, dtrtrs = get_lapack_funcs(
+    ("potrf", "potri", "pstrf", "trtrs"), dtype=np.float64
+)
 
 
 class CellPairs(NamedTuple):
@@ -410,6 +412,13 @@ def regular(covariance: Matrix) -> Matrix:
     return covariance + least * unit
 
 
+def inverse_of_regular(covariance: Matrix) -> Matrix:
+    """Return the inverse of a covariance without directions of no noise."""
+    inverse, _ = dpotri(_root(covariance.copy()), lower=1, overwrite_c=1)
+    lower = np.tril(inverse)
+    return lower + np.tril(lower, -1).T
+
+
 def pair_variance(contrast: float, sums: Float[np.ndarray, " 3"]) -> NoiseCovariance:
     """Return the sum of w times the variance of ψ over all pairs, with Σ w f³ of an exponential decay."""
     b, (w, f, f2) = contrast, sums
@@ -453,11 +462,28 @@ def variances(covariance: Matrix, to: Float[np.ndarray, "m n"]) -> Moved:
 
 
 def log_variances(
-    noise: NoiseCovariance, to: Float[np.ndarray, "m n"], fit: NoiseFit
-) -> tuple[Moved, Moved]:
-    """Return means over likely P and μ of logarithms of variances of combinations, and their variances."""
-    terms = np.stack([variances(term, to) for term in noise])
-    factors = fit.mean_counts ** np.array([[0.0], [-1.0], [-2.0]]) / fit.pixels
-    log = np.log(np.maximum(factors.T @ terms, np.finfo(float).tiny))
-    mean = fit.weight @ log
-    return mean, fit.weight @ (log - mean) ** 2 + 2 / fit.freedom
+    noise: NoiseCovariance, to: Float[np.ndarray, "bin m n"], fits: Sequence[NoiseFit]
+) -> tuple[Float[np.ndarray, "bin m"], Float[np.ndarray, "bin m"]]:
+    """Return means over likely P and μ of logarithms of variances of combinations, and their variances, of
+    bins with one noise."""
+    flat = to.reshape(-1, to.shape[2])
+    terms = np.stack([variances(term, flat).reshape(to.shape[:2]) for term in noise], axis=1)
+    log = np.zeros((2, *to.shape[:2]))
+    for n, (of_bin, fit) in enumerate(zip(terms, fits, strict=True)):
+        some = fit.weight > 0
+        weight, powers = fit.weight[some], fit.mean_counts[some, None] ** -np.arange(3.0)
+        sizes = powers / fit.pixels[some, None] @ of_bin
+        of_counts = np.log(np.maximum(sizes, np.finfo(float).tiny))
+        log[0, n] = weight @ of_counts
+        log[1, n] = weight @ (of_counts - log[0, n]) ** 2 + 2 / fit.freedom
+    return log[0], log[1]
+
+
+def relative_variances(
+    noise: NoiseCovariance, to: Float[np.ndarray, "bin m n"], fits: Sequence[NoiseFit]
+) -> Float[np.ndarray, "bin m"]:
+    """Return the second of `log_variances`: those of variances over their squares."""
+    if all(len(fit.weight) == 1 for fit in fits):  # with known counts, all have that of P
+        freedom = np.array([fit.freedom for fit in fits], float)
+        return np.repeat(2 / freedom[:, None], to.shape[1], axis=1)
+    return log_variances(noise, to, fits)[1]

@@ -27,6 +27,7 @@ from homodyne_dask.assessment.speckle_covariance import (
     MEAN_COUNTS,
     NoiseCovariance,
     NoiseFit,
+    inverse_of_regular,
     left_by_fit,
     likely_covariance,
     likely_noise,
@@ -183,11 +184,6 @@ class BinNoise(ModelNoise):
         """
         return likely_covariance(self.of_cells, self.expected, self.least_pixels)
 
-    @property
-    def shape(self) -> tuple[int, bytes]:
-        """What identifies the noise of a group of bins, but for its size."""
-        return id(self.of_cells), self.expected.mean_counts.tobytes()
-
     @cached_property
     def measured(self) -> Float[np.ndarray, "cell cell"]:
         """The covariance of the means over cells, of the noise that the residuals show."""
@@ -196,7 +192,7 @@ class BinNoise(ModelNoise):
     @cached_property
     def inverse(self) -> Float[np.ndarray, "cell cell"]:
         """The weights of a fit of the means over cells."""
-        return np.linalg.inv(self.measured)
+        return inverse_of_regular(self.measured)
 
     @property
     def chisqr(self) -> float:
@@ -209,19 +205,26 @@ class BinNoise(ModelNoise):
 def left_unexplained(
     group: Sequence[BinNoise], columns: Float[np.ndarray, "cell column"]
 ) -> list[NoiseFit]:
-    """Return the expected P and μ of bins of one `shape`, from what further columns, beside the fitted ones,
-    leave of their residuals: a deviation that these explain is not taken for noise."""
+    """Return the expected P and μ of bins with one noise but for its size, from what further columns, beside
+    the fitted ones, leave of their residuals: a deviation that these explain is not taken for noise."""
     every, first = np.column_stack([group[0].columns, columns]), group[0]
     if len(every) < every.shape[1] + FEWEST_CELLS:
         return [noise.expected for noise in group]
     # of a mean over bins, the residuals of its members: its own would tell P of the mean alone
     members = [noise.pooled or (noise.residual[:, None],) for noise in group]
     residuals = np.concatenate([of_bin for of_bin, *_ in members], axis=1)
-    unexplained = left_by_fit(residuals, every, first.of_cells)
-    fits, expected = iter(likely_noise(*unexplained, first.expected.mean_counts)), []
-    for of_bin, *of_mean in members:
-        of_members = list(islice(fits, of_bin.shape[1]))
-        expected.append(noise_of_mean(of_members, *of_mean) if of_mean else of_members[0])
+    left, of_cells = left_by_fit(residuals, every, first.of_cells)
+    counts = [noise.expected.mean_counts.tobytes() for noise in group]
+    stops = np.cumsum([0] + [of_bin.shape[1] for of_bin, *_ in members])
+    expected = [noise.expected for noise in group]
+    for some in set(counts):
+        bins = [n for n, of_bin in enumerate(counts) if of_bin == some]
+        columns_of_bins = np.concatenate([np.arange(stops[n], stops[n + 1]) for n in bins])
+        fits = iter(likely_noise(left[:, columns_of_bins], of_cells, expected[bins[0]].mean_counts))
+        for n in bins:
+            of_bin, *of_mean = members[n]
+            of_members = list(islice(fits, of_bin.shape[1]))
+            expected[n] = noise_of_mean(of_members, *of_mean) if of_mean else of_members[0]
     return expected
 
 

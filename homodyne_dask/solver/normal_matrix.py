@@ -34,7 +34,7 @@ INVOLVED = 1e-6
 
 
 def sizes(normal: Matrix) -> Vector:
-    diagonal = np.diag(normal)
+    diagonal = np.diagonal(normal, axis1=-2, axis2=-1)
     return np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
 
 
@@ -59,7 +59,7 @@ class Eigensystem(NamedTuple):
 
     def above(self, singular: float) -> Bool[np.ndarray, " n"]:
         """Return which eigenvalues are more than this share of the largest: the rank is their number."""
-        return self.values > singular * self.values.max(initial=0.0)
+        return self.values > singular * self.values.max(-1, initial=0.0, keepdims=True)
 
     def above_rounding(self, relative_rounding: Vector) -> Bool[np.ndarray, " n"]:
         """Return which eigenvalues are more than rounding; relative_rounding: of the diagonal, over it."""
@@ -74,15 +74,16 @@ class Eigensystem(NamedTuple):
 
     def pseudoinverse(self, singular: float) -> Matrix:
         inverted = self.above(singular) | np.isnan(self.values)
-        values = np.where(inverted, self.values, np.inf)
-        return self.vectors / values @ self.vectors.T / np.outer(self.size, self.size)
+        values, size = np.where(inverted, self.values, np.inf), self.size
+        inverse = self.vectors / values[..., None, :] @ np.swapaxes(self.vectors, -1, -2)
+        return inverse / (size[..., :, None] * size[..., None, :])
 
 
 def eigensystem(normal: Matrix, size: Vector | None = None) -> Eigensystem:
     """Return eigenvalues and eigenvectors at unit diagonal; size: another scale than `sizes`, positive."""
     size = sizes(normal) if size is None else size
     with np.errstate(invalid="ignore"):
-        scaled = normal / np.outer(size, size)
+        scaled = normal / (size[..., :, None] * size[..., None, :])
     return Eigensystem(*np.linalg.eigh(scaled), size)
 
 
@@ -92,7 +93,7 @@ def inverse_of(normal: Matrix) -> Matrix:
 
 
 def pseudoinverse(normal: Matrix, singular: float = SINGULAR_OF_MEANS) -> Matrix:
-    """Return the inverse in the space without null directions, 0 along these."""
+    """Return the inverse in the space without null directions, 0 along these; also of several at once."""
     return eigensystem(normal).pseudoinverse(singular)
 
 

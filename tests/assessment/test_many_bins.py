@@ -45,17 +45,21 @@ def cells(request, store):
     return cells_of(store, scaling=request.param)
 
 
-def dense(cells, own_of):
-    levels = block_diag(*(own_of(cells_of_bin) for cells_of_bin in cells.bins.values()))
-    return np.hstack(
-        [levels, np.vstack([cells_of_bin.columns for cells_of_bin in cells.bins.values()])]
-    )
+def dense(cells):
+    """Return derivatives of all cells by offsets, contrasts and theta, in the order of cells.bins."""
+    of_bins = {
+        b: (levels, columns)
+        for kind in cells.kinds
+        for b, levels, columns in zip(kind.bins, kind.levels.columns, kind.columns, strict=True)
+    }
+    levels, columns = zip(*(of_bins[b] for b in cells.bins), strict=True)
+    return np.hstack([block_diag(*levels), np.vstack(columns)])
 
 
 def test_the_variance_of_a_sum_of_residuals_is_that_of_the_whole_system(cells, monkeypatch):
     monkeypatch.setattr("homodyne_dask.assessment.fitted_cells.LEAST_LEFT", 0.0)
     rng = np.random.default_rng(0)
-    X = dense(cells, lambda cells_of_bin: cells_of_bin.levels.columns)
+    X = dense(cells)
     weight = np.concatenate(
         [
             cells_of_bin.noise.cells.pairs * cells_of_bin.weight
@@ -73,21 +77,36 @@ def test_the_variance_of_a_sum_of_residuals_is_that_of_the_whole_system(cells, m
     np.testing.assert_allclose(variance, expected, rtol=1e-6)
 
 
+def test_variances_of_each_bin_alone_are_those_of_sums_over_this_bin(cells):
+    rng = np.random.default_rng(0)
+    for kind in cells.kinds:
+        weights = rng.normal(size=(len(kind.bins), len(kind.cells), 2))
+        alone = cells.variances_alone(kind, weights)
+        for n, b in enumerate(kind.bins):
+            of_bin = np.zeros((len(cells.intervals), 2))
+            of_bin[kind.cells] = weights[n]
+            for values, expected in zip(
+                alone, cells.variance({b: of_bin}, by_noise=True), strict=True
+            ):
+                np.testing.assert_allclose(values[n], expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize("bins", ["one", "all"])
 def test_a_score_is_that_of_the_whole_system(cells, bins):
     rng = np.random.default_rng(0)
-    plain = {b: cells_of_bin.columns for b, cells_of_bin in cells.bins.items()}
+    plain = [kind.columns for kind in cells.kinds]
     smooth, alone = np.zeros((*cells.residual.shape, 0)), dict.fromkeys(cells.bins, 1)
     metric = score_tests._Metric(cells, plain, smooth, alone)
     some = list(cells.bins)[:1] if bins == "one" else list(cells.bins)
-    column = {b: rng.normal(size=(len(cells.bins[b].cells), 2)) for b in some}
-    change = np.zeros((*cells.residual.shape, 2))
+    k = 1 if bins == "one" else 2
+    column = {b: rng.normal(size=(len(cells.bins[b].cells), k)) for b in some}
+    change = np.zeros((*cells.residual.shape, k))
     for b, changes in column.items():
         change[b, cells.bins[b].cells] = changes
-    other = score_tests._Column(
-        "other", (), rng.normal(size=change.shape), some[0] if bins == "one" else None
-    )
+    other = score_tests._Column("other", (), rng.normal(size=change.shape))
     _, outside = metric.outside([other, other._replace(change=change)])
+    if bins == "one":
+        outside = dict(metric.alone(change))[some[0]]
     assert outside is not None
     parts = []
     for b, of_bin in cells.bins.items():
@@ -95,11 +114,11 @@ def test_a_score_is_that_of_the_whole_system(cells, bins):
         (fit,) = speckle_noise.left_unexplained([noise], smooth[b, of_bin.cells])
         parts.append(regular(likely_covariance(noise.of_cells, fit, noise.least_pixels)))
     inverse = np.linalg.inv(block_diag(*parts))
-    X = dense(cells, lambda cells_of_bin: cells_of_bin.levels.columns)
+    X = dense(cells)
     weighting = inverse - inverse @ X @ np.linalg.pinv(X.T @ inverse @ X) @ X.T @ inverse
     d = np.vstack(
         [
-            column.get(b, np.zeros((len(cells_of_bin.cells), 2)))
+            column.get(b, np.zeros((len(cells_of_bin.cells), k)))
             for b, cells_of_bin in cells.bins.items()
         ]
     )
