@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from homodyne_dask.store.scan import Scan
 
-MOST_DRAWN = 8
+MOST_DRAWN = 4
 """Number of fits of one command up to which the figures of each are drawn by default."""
 ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 

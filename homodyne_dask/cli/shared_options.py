@@ -70,7 +70,7 @@ class RunOptions(Options):
     """Resume an interrupted fit from its checkpoint, if there is one; otherwise start a new fit."""
     pictures: PictureFormat = option(None, OUTPUT, use=COMMON)
     """Format of the figures of each fit, which are also drawn as PNG, or none (--no-pictures); default: png
-    if there are at most 8 fits, otherwise none. `show FOLDER --pictures` draws them later."""
+    if there are at most 4 fits, otherwise none. `show FOLDER --pictures` draws them later."""
     nexus: bool = option(False, OUTPUT)
     """Also write result.nx.h5, a NeXus file (NXxpcs, NXfit)."""
     strict: bool = option(False, OUTPUT)
