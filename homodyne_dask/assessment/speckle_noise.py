@@ -267,7 +267,7 @@ class BinData(NamedTuple):
     @property
     def noise_contrast(self) -> float:
         """The contrast of which the noise is that of speckle."""
-        return float(np.clip(self.contrast, SMALLEST_CONTRAST, 1.0))
+        return min(max(self.contrast, SMALLEST_CONTRAST), 1.0)
 
     def alike(self, other: "BinData") -> bool:
         """Return whether pairs are the same, and contrast and the course of σ are near each other."""

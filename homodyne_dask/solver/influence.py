@@ -16,18 +16,29 @@ from homodyne_dask.solver.normal_equations import (
 from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.solver.scaling_modes import ALIKE, MODES, Scaling, scaling_of
 
+AT_ONCE = 1_000_000
+"""Values of normal matrices that are solved together."""
+
 
 def _steps_without(
     joint: JointEquations, groups: BinNumbers
 ) -> Iterator[tuple[Int[np.ndarray, " some"], Vector]]:
     """Yield the bins of each group, and the step to the optimum without them, where there is one."""
-    total, gradient, used = joint.normal, joint.gradient, joint.reduced.count > 0
-    for group in np.unique(groups[used]):
-        bins = np.flatnonzero((groups == group) & used)
-        normal, right = total - joint.blocks[bins].sum(0), gradient - joint.scores[bins].sum(0)
-        step, determined = solve_normal_equations(normal, right, joint.moved)
-        if determined:
-            yield bins, step
+    total, gradient = joint.normal, joint.gradient
+    bins = np.flatnonzero(joint.reduced.count > 0)
+    bins = bins[np.argsort(groups[bins], kind="stable")]
+    members = np.split(bins, np.flatnonzero(np.diff(groups[bins])) + 1) if len(bins) else []
+    together = max(AT_ONCE // max(total.size, 1), 1)
+    for n in range(0, len(members), together):
+        some = members[n : n + together]
+        normal = np.stack([total - joint.blocks[group].sum(0) for group in some])
+        right = np.stack([gradient - joint.scores[group].sum(0) for group in some])
+        steps, determined = solve_normal_equations(normal, right, joint.moved)
+        yield from (
+            (group, step)
+            for group, step, has_optimum in zip(some, steps, determined, strict=True)
+            if has_optimum
+        )
 
 
 def leave_one_out(

@@ -166,11 +166,14 @@ def joint_equations(reduced: ReducedProblem, moved: Which) -> JointEquations:
     )
 
 
-def solve_normal_equations(normal: Matrix, right: Vector, first: int) -> tuple[Vector, bool]:
+def solve_normal_equations(
+    normal: Float[np.ndarray, "*group n n"], right: Float[np.ndarray, "*group n"], first: int
+) -> tuple[Float[np.ndarray, "*group n"], Bool[np.ndarray, "*group"]]:
+    """Return solutions, and whether they determine the first parameters."""
     # not to unit diagonal: what was subtracted may leave rounding there
-    scaled = eigensystem(normal, np.ones(len(normal)))
-    determined = scaled.determined(SINGULAR_REST)[:first].all()
-    return scaled.pseudoinverse(SINGULAR_REST) @ right, bool(determined)
+    scaled = eigensystem(normal, np.ones(right.shape))
+    determined = scaled.determined(SINGULAR_REST)[..., :first].all(-1)
+    return (scaled.pseudoinverse(SINGULAR_REST) @ right[..., None])[..., 0], determined
 
 
 def _prior(reduced: ReducedProblem, moved: Which, size: Vector) -> PriorEquations:

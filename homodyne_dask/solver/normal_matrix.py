@@ -69,8 +69,8 @@ class Eigensystem(NamedTuple):
 
     def determined(self, singular: float) -> Bool[np.ndarray, " n"]:
         """Return which parameters have no part in a null direction."""
-        null = ~self.above(singular)
-        return np.abs(self.vectors[:, null]).max(axis=1, initial=0.0) < INVOLVED
+        null = ~self.above(singular)[..., None, :]
+        return np.where(null, np.abs(self.vectors), 0.0).max(axis=-1, initial=0.0) < INVOLVED
 
     def pseudoinverse(self, singular: float) -> Matrix:
         inverted = self.above(singular) | np.isnan(self.values)

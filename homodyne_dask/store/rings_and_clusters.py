@@ -46,10 +46,18 @@ def friedel_clusters(
         gaps = np.diff(np.sort(np.mod(phi[members], 360)))
         # two bins at one angle are no neighbouring angles
         width = min(5.0, 0.5 * gaps[gaps > 1e-9].min(initial=10.0))
-        for n, a in enumerate(members):
-            after = members[n + 1 :]
+        for n in _with_opposite(phi[members], width).tolist():
+            a, after = members[n], members[n + 1 :]
             clusters[after[np.abs((phi[a] - phi[after]) % 360 - 180) < width]] = clusters[a]
     return clusters
+
+
+def _with_opposite(phi: Float[np.ndarray, " bin"], width: float) -> Int[np.ndarray, " some"]:
+    """Return the places of angles with another one nearer than about a width to 180° from them."""
+    angle = np.mod(phi, 360)
+    turns = np.sort(np.concatenate([angle - 360, angle, angle + 360]))
+    low, high = (angle + 180 + (1 + 1e-9) * side for side in (-width, width))
+    return np.flatnonzero(np.searchsorted(turns, high, "right") > np.searchsorted(turns, low))
 
 
 def rings_of(q: Float[np.ndarray, " bin"]) -> Float[np.ndarray, " ring"]:
