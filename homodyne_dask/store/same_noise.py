@@ -5,10 +5,11 @@ bins share without being copies, as the intensity of the beam in each frame, is 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations, islice
 
 import numpy as np
-from jaxtyping import Bool, Float, Int8
+from jaxtyping import Bool, Float, Int, Int8
 
 SIGNS, MOST_LAGS, FEWEST_LAGS = 4096, 16, 2
 """Signs that are kept of a matrix with enough frames; the most and the fewest lags of each frame."""
@@ -45,7 +46,7 @@ def signs_of_noise(c2: Float[np.ndarray, "t t"], n_frames: int) -> Signs:
     """
     n, lags = len(c2), min(max(SIGNS // n_frames, FEWEST_LAGS), MOST_LAGS)
     signs = np.zeros((n, lags), np.int8)
-    i, lag = np.nonzero(np.add.outer(np.arange(n), np.arange(lags)) < n - 4)
+    i, lag = _pairs_with_neighbours(n, lags)
     values = np.array([c2[i + row, i + lag + 2 + col] for row, col in DIFFERENCE], float)
     positive = (values > 0).all(axis=0)
     values[:, positive] = np.log(values[:, positive])
@@ -55,6 +56,11 @@ def signs_of_noise(c2: Float[np.ndarray, "t t"], n_frames: int) -> Signs:
         significant = np.isfinite(difference) & (np.abs(difference) >= rounding)
     signs[i, lag] = np.sign(np.where(significant, difference, 0.0))
     return signs
+
+
+@lru_cache(4)
+def _pairs_with_neighbours(n: int, lags: int) -> tuple[Int[np.ndarray, " pair"], ...]:
+    return np.nonzero(np.add.outer(np.arange(n), np.arange(lags)) < n - 4)
 
 
 def signs_of_curves(g2: Float[np.ndarray, "bin t"]) -> Signs:
@@ -73,7 +79,11 @@ def have_one_noise(
     signs_of_some = signs_of_some.astype(np.float32)
 
     def agreement(signs: np.ndarray) -> np.ndarray:
-        number = np.abs(signs_of_some) @ np.abs(signs).T.astype(np.float32)
+        signs = signs.astype(np.float32)
+        nonzero, others = np.abs(signs_of_some), np.abs(signs)
+        if (others == others[:1]).all():  # the same pairs are known of all, as in most scans
+            others = others[:1]
+        number = nonzero @ others.T
         return np.where(number >= fewest, signs_of_some @ signs.T / np.maximum(number, 1), 0.0)
 
     alike = agreement(signs_of_others) >= SAME_SIGN

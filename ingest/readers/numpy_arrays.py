@@ -1,5 +1,6 @@
 """NumPy arrays: .npy with numbers from the command line, .npz holding its own, the cache of homodyne."""
 
+import io
 import json
 import math
 import os
@@ -7,6 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -191,8 +193,16 @@ def _member(path: Path, name: str) -> Iterator[tuple[IO[bytes], int, Any]]:
             raise SourceError(
                 f"an array of {path.name} is in .npy version {version}: save it again with NumPy"
             )
-        header = HEADERS[version](member)
+        length = member.read(2 * version[0])
+        content = length + member.read(int.from_bytes(length, "little"))
+        header = _header(version, content)
         yield member, archive.getinfo(f"{name}.npy").file_size - member.tell(), header
+
+
+@lru_cache(16)
+def _header(version: tuple[int, int], content: bytes) -> Any:
+    """Return shape, order and dtype, which the many bins of an array have in common."""
+    return HEADERS[version](io.BytesIO(content))
 
 
 @contextmanager
