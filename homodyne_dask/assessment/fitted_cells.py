@@ -316,13 +316,10 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         ]
         eliminated, weighted = added[weighting]
         kind = CellsOfKind(group, numbers, list(noises), eliminated, columns, weighted)
-        kind = kind._replace(correlated=(covariance := kind.covariance) @ weighted)
-        rows = np.ix_(group, numbers)
-        residual[rows], f[rows], pairs_of[rows] = (
-            kind.residual,
-            levels[:, :, 1],
-            pairs * len(members[0]),
-        )
+        covariance, rows = kind.covariance, np.ix_(group, numbers)
+        kind = kind._replace(correlated=covariance @ weighted)
+        residual[rows], f[rows] = kind.residual, levels[:, :, 1]
+        pairs_of[rows] = pairs * len(members[0])
         variances[rows] = np.diagonal(covariance, axis1=1, axis2=2)
         normal += summed(columns, weighted)
         fitted += summed(weighted, kind.correlated)

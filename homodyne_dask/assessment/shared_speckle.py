@@ -388,7 +388,7 @@ class _SpeckleOfCells(NamedTuple):
         outside = outside_of(noise.columns[:, :2])
         covariance = likely_covariance(noise.of_cells, noise.fit)
         root = np.linalg.cholesky(regular(outside @ covariance @ outside.T))
-        white = np.linalg.solve(root, outside)
+        white, _ = dtrtrs(root, outside, lower=1)
         parts, vectors = np.linalg.eigh(white @ shared_cells(noise, noise) @ white.T)
         to = vectors.T[: -1 - MOST_DIRECTIONS : -1] @ white
         changes = _possible_changes(noise, frames)
