@@ -36,12 +36,7 @@ def has_cells(keys: list[str]) -> bool:
 
 def open_cells(path: Path, options: IngestOptions, arrays: dict[str, np.ndarray]) -> Source:
     """Return the bins of an archive with c2 (bin, age, lag), its ages and lags, dt, and frames if known."""
-    c2, dt = np.atleast_3d(arrays["c2"].T).T.astype(float), arrays.get("dt", options.frame_time)
-    if dt is None or np.size(dt) != 1 or not np.all(np.asarray(dt) > 0):
-        raise SourceError(
-            f"{path.name} has cells of age and lag, but no time of a frame: give --dt"
-        )
-    dt = float(np.ravel(dt)[0])
+    c2, dt = np.atleast_3d(arrays["c2"].T).T.astype(float), _frame_time(path, arrays, options)
     ages, places_of_age = _edges(path, arrays, "age", dt)
     lags, places_of_lag = _edges(path, arrays, "lag", dt)
     if c2.ndim != 3 or c2.shape[1:] != (len(places_of_age), len(places_of_lag)):
@@ -49,16 +44,7 @@ def open_cells(path: Path, options: IngestOptions, arrays: dict[str, np.ndarray]
             f"c2 of {path.name} has shape {arrays['c2'].shape}: it must be (bin, age, lag) or (age, lag), of "
             f"{len(places_of_age)} ages and {len(places_of_lag)} lags, or one less than edges"
         )
-    if "frames" not in arrays and {"age_edges", "lag_edges"} & {*arrays}:
-        raise SourceError(
-            f"{path.name} has edges of cells, but not the number of frames, which says which pairs were "
-            f"averaged: add frames=N to it"
-        )
-    n = int(arrays["frames"]) if "frames" in arrays else int(ages[-1] + ROUNDING) + 1
-    if not 2 < n <= MAX_FRAMES:
-        raise SourceError(
-            f"{path.name} has {n:,} frames of {dt:g} s, but may have 3 to {MAX_FRAMES:,}"
-        )
+    n = _number_of_frames(path, arrays, ages, dt)
     cells = Cells(first_at(0.5 * np.arange(2 * n - 1), ages), first_at(np.arange(n), lags), n)
     values = np.full((len(c2), cells.ages, cells.lags), np.nan)
     values[:, places_of_age[:, None], places_of_lag] = c2
@@ -83,6 +69,31 @@ def open_cells(path: Path, options: IngestOptions, arrays: dict[str, np.ndarray]
         pixels=arrays.get("pixels", 0), frame_time=dt, sigma=sigma,
         cells=edges if pairs.max() > 1 else None, notes=[note_on_pairs(pairs)],
     )  # fmt: skip
+
+
+def _frame_time(path: Path, arrays: dict[str, np.ndarray], options: IngestOptions) -> float:
+    dt = arrays.get("dt", options.frame_time)
+    if dt is None or np.size(dt) != 1 or not np.all(np.asarray(dt) > 0):
+        raise SourceError(
+            f"{path.name} has cells of age and lag, but no time of a frame: give --dt"
+        )
+    return float(np.ravel(dt)[0])
+
+
+def _number_of_frames(
+    path: Path, arrays: dict[str, np.ndarray], ages: Float[np.ndarray, " edge"], dt: float
+) -> int:
+    if "frames" not in arrays and {"age_edges", "lag_edges"} & {*arrays}:
+        raise SourceError(
+            f"{path.name} has edges of cells, but not the number of frames, which says which pairs were "
+            f"averaged: add frames=N to it"
+        )
+    n = int(arrays["frames"]) if "frames" in arrays else int(ages[-1] + ROUNDING) + 1
+    if not 2 < n <= MAX_FRAMES:
+        raise SourceError(
+            f"{path.name} has {n:,} frames of {dt:g} s, but may have 3 to {MAX_FRAMES:,}"
+        )
+    return n
 
 
 def _edges(

@@ -529,21 +529,32 @@ def _curves_of_table(path: Path, options: IngestOptions, notes: list[str]) -> Cu
         names, kinds = names * len(q), kinds * len(q)
     else:
         q = _q_of_names(path, curves, notes)
-    # g2 and g1 of one q are one measurement, which would count twice
-    different_q = len({*(options.q or () if q is None else q)})
-    if len({*kinds}) > 1 and options.column_is is None and different_q < len(kinds):
-        raise SourceError(f"{path.name} has {', '.join(names)} of one q: keep one of them")
+    exposures = delays.of_exposures
+    for complaint in _about_kinds(names, kinds, q, options, exposures):
+        raise SourceError(f"{path.name} has {complaint}")
     values, error = np.split(values, [len(kinds)])
     error = error if len(error) else None
-    if delays.of_exposures and any((options.column_is or kind) != "contrast" for kind in kinds):
-        raise SourceError(
-            f"{path.name} has exposures, and {', '.join(names)}: of exposures only the contrast of speckle "
-            f"is fitted; name it contrast, or give --column-is contrast"
-        )
-    exposures = delays.of_exposures
     return Curves(
         delay, values, error, q, frames=frames, exposures=exposures, names=names, kinds=kinds
     )
+
+
+def _about_kinds(
+    names: list[str],
+    kinds: list[str | None],
+    q: np.ndarray | None,
+    options: IngestOptions,
+    exposures: bool,
+) -> Iterator[str]:
+    # g2 and g1 of one q are one measurement, which would count twice
+    different_q = len({*(options.q or () if q is None else q)})
+    if len({*kinds}) > 1 and options.column_is is None and different_q < len(kinds):
+        yield f"{', '.join(names)} of one q: keep one of them"
+    if exposures and any((options.column_is or kind) != "contrast" for kind in kinds):
+        yield (
+            f"exposures, and {', '.join(names)}: of exposures only the contrast of speckle is fitted; name "
+            f"it contrast, or give --column-is contrast"
+        )
 
 
 def _q_of_names(path: Path, curves: list[TableColumn], notes: list[str]) -> np.ndarray | None:

@@ -45,16 +45,22 @@ def open_npz(path: Path, options: IngestOptions) -> Source:
     """Return the bins of an archive with c2, q, phi, dt or time or t1 and t2, or of a cache of homodyne."""
     with as_source_error(path), zipfile.ZipFile(path) as archive:
         keys = [name.removesuffix(".npy") for name in archive.namelist()]
-    if of_cache := CACHE_MATRICES in keys:
-        name, names, required = CACHE_MATRICES, CACHE, CACHE
-    else:
-        name, required = options.dataset or "c2", options.dataset_names
-        names = dict(zip(KNOWN, KNOWN, strict=True)) | required
+    if CACHE_MATRICES in keys:
+        return _matrices(path, options, keys, CACHE_MATRICES, CACHE)
+    name, required = options.dataset or "c2", options.dataset_names
     _check_present(path, keys, [name, *required.values()])
-    if name in keys and not of_cache and has_cells(keys):
-        return open_cells(
-            path, options, {key: _numbers(path, key) for key in keys} | {"c2": _numbers(path, name)}
-        )
+    if has_cells(keys):
+        arrays = {key: _numbers(path, key) for key in keys} | {"c2": _numbers(path, name)}
+        return open_cells(path, options, arrays)
+    return _matrices(path, options, keys, name, dict(zip(KNOWN, KNOWN, strict=True)) | required)
+
+
+def _matrices(
+    path: Path, options: IngestOptions, keys: list[str], name: str, names: dict[str, str]
+) -> Source:
+    """Return the bins of an archive with matrices; names: of its other arrays."""
+    if of_cache := name == CACHE_MATRICES:
+        _check_present(path, keys, list(names.values()))
     arrays = {what: _numbers(path, names[what]) for what in names if names[what] in keys}
     layout = layout_of(path, name, *_claimed(path, name), options.axes)
     notes = list[str]()
