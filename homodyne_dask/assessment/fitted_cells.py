@@ -29,6 +29,7 @@ from homodyne_dask.assessment.speckle_noise import (
 from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.array_shapes import BinNumbers, Matrix
+from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import ReducedProblem, linear_columns
 from homodyne_dask.store.rings_and_clusters import friedel_clusters
@@ -118,8 +119,10 @@ class CellsOfKind(NamedTuple):
     levels: OwnParameters
     columns: Float[np.ndarray, "bin cell n"]
     """Derivatives of c2 by the fitted parameters of all bins."""
+    weighted: Float[np.ndarray, "bin cell n"]
+    """weights @ columns, these without what `levels` explains."""
     correlated: Float[np.ndarray, "bin cell n"]
-    """noise @ weights @ columns, these without what `levels` explains."""
+    """noise @ weighted."""
 
     def of_bins(self, some: list[int]) -> "CellsOfKind":
         """Return that of some of its bins, by their places."""
@@ -130,6 +133,7 @@ class CellsOfKind(NamedTuple):
             noises=[self.noises[n] for n in some],
             levels=OwnParameters(*(array[some] for array in self.levels)),
             columns=self.columns[some],
+            weighted=self.weighted[some],
             correlated=self.correlated[some],
         )
 
@@ -293,7 +297,7 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
     place = {cell: n for n, cell in enumerate(intervals)}
     m, (own_of, shared) = joint.moved, linear_columns(reduced)
     n = shared.shape[2] + m
-    prior, bins = np.zeros((n, n)), {}
+    prior = np.zeros((n, n))
     of_theta = slice(n - m, None)  # not -m: there may be no parameter
     prior[of_theta, of_theta] = joint.prior.normal[:m, :m]
     normal, fitted = prior.copy(), np.zeros((n, n))  # the noise of the data alone
@@ -303,30 +307,22 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
     pairs_of, variances = np.zeros(residual.shape, np.int64), np.zeros(residual.shape)
     kinds = list[CellsOfKind]()
     for group in _groups(pooled, own_of, n):
-        noises, members, _, weights = zip(*(pooled[b] for b in group), strict=True)
-        numbers = [place[cell] for cell in noises[0].cells.intervals]
+        cells = [place[cell] for cell in pooled[group[0]][0].cells.intervals]
         levels, columns = _levels_and_columns(reduced, shared, group, pooled)
-        pairs = np.stack([noise.cells.pairs for noise in noises])
-        inverse = np.stack([noise.inverse for noise in noises])
-        measured = np.stack([noise.measured for noise in noises])
-        of_pairs = (pairs * np.array(weights)[:, None])[:, :, None]
-        added = [
-            fit.add(group, levels[:, :, own_of[group[0]]], columns, of_cells, measured)
-            for fit, of_cells in zip(fits, (of_pairs, inverse), strict=True)
-        ]
-        eliminated, weighted = added[weighting]
-        kind = CellsOfKind(group, numbers, list(noises), eliminated, columns, weighted)
-        covariance, rows = kind.covariance, np.ix_(group, numbers)
-        kind = kind._replace(correlated=covariance @ weighted)
-        residual[rows], f[rows] = kind.residual, levels[:, :, 1]
-        pairs_of[rows] = pairs * len(members[0])
-        variances[rows] = np.diagonal(covariance, axis1=1, axis2=2)
-        normal += summed(columns, weighted)
-        fitted += summed(weighted, kind.correlated)
-        kinds.append(kind)
-        for b, noise, of_mean, weight in zip(group, noises, members, weights, strict=True):
-            bins[b] = CellsOfBin(noise, of_mean, weight, numbers)
-    bins = {b: bins[b] for b in pooled}
+        levels = levels[:, :, own_of[group[0]]]
+        kinds.append(_fitted_by_all(fits, weighting, group, cells, pooled, levels, columns))
+    for kind in kinds:
+        rows, members = np.ix_(kind.bins, kind.cells), [len(pooled[b][1]) for b in kind.bins]
+        residual[rows], f[rows] = kind.residual, np.stack([noise.cells.f for noise in kind.noises])
+        pairs_of[rows] = np.array(members)[:, None] * [noise.cells.pairs for noise in kind.noises]
+        variances[rows] = np.diagonal(kind.covariance, axis1=1, axis2=2)
+        normal += summed(kind.columns, kind.weighted)
+        fitted += summed(kind.weighted, kind.correlated)
+    numbers = {b: kind.cells for kind in kinds for b in kind.bins}
+    bins = {
+        b: CellsOfBin(noise, members, weight, numbers[b])
+        for b, (noise, members, _, weight) in pooled.items()
+    }
     shared = replace(speckle.shared, clusters=_clusters_of_pooled(request, pooled))
 
     def between(a: int, b: int) -> Matrix:
@@ -336,15 +332,42 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         fit.covariance(shared.added(fit.maps, between).covariance)[of_theta, of_theta]
         for fit in fits
     )
-    smoothed = {}
-    if smoothness := request.search.smoothness:
-        to_theta = np.zeros((len(joint.which), n))
-        to_theta[joint.which, of_theta] = np.diag(joint.size[:m])
-        smoothed = {name: to_theta[smoothness.places[name]] for name in smoothness.given}
+    smoothed = _smoothed_rates(request, joint, n)
     return FittedCells(
         intervals, residual, f, pairs_of, variances, bins, kinds, pseudoinverse(normal), fitted, of_pairs,
         of_weighted, shared, smoothed,
     )  # fmt: skip
+
+
+def _smoothed_rates(
+    request: Request, joint: JointEquations, columns: int
+) -> dict[str, Float[np.ndarray, "size n"]]:
+    """Return `FittedCells.smoothed`; theta is the last of the columns."""
+    smoothness = request.search.smoothness
+    if smoothness is None:
+        return {}
+    to_theta = np.zeros((len(joint.which), columns))
+    to_theta[joint.which, columns - joint.moved :] = np.diag(joint.size[: joint.moved])
+    return {name: to_theta[smoothness.places[name]] for name in smoothness.given}
+
+
+def _fitted_by_all(
+    fits: tuple[_WeightedFit, _WeightedFit], weighting: int, group: list[int], cells: list[int],
+    pooled: _Pooled, levels: PerCellOfBins, columns: PerCellOfBins,
+) -> CellsOfKind:  # fmt: skip
+    """Add bins of one noise to both fits, and return them with what the one with this number does to them."""
+    noises, _, _, weights = zip(*(pooled[b] for b in group), strict=True)
+    pairs = np.stack([noise.cells.pairs for noise in noises]) * np.array(weights)[:, None]
+    inverse = np.stack([noise.inverse for noise in noises])
+    measured = np.stack([noise.measured for noise in noises])
+    added = [
+        fit.add(group, levels, columns, of_cells, measured)
+        for fit, of_cells in zip(fits, (pairs[:, :, None], inverse), strict=True)
+    ]
+    kind = CellsOfKind(
+        group, cells, list(noises), added[weighting][0], columns, *[added[weighting][1]] * 2
+    )
+    return kind._replace(correlated=kind.covariance @ kind.weighted)
 
 
 def _levels_and_columns(

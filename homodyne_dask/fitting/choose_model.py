@@ -138,12 +138,7 @@ def _with_further_models(
     And the models that were not fitted, with the reason."""
     name_of_stretched = _stretched(scan).name
     shaped = _describe(fitted for name, fitted in results.items() if name == name_of_stretched)
-    formulas, without_formula = (
-        _allowed(scan, options, models, shaped) for models in (FORMULAS, FREE_RATES)
-    )
-    refused = {model.name: why for model, why in (formulas | without_formula).items() if why}
-    if not _flows(scan, options):
-        refused[LAMINAR_FLOW.name] = REASONS["flow"]
+    formulas, without_formula, refused = _allowed_and_refused(scan, options, shaped)
     later = dict.fromkeys((model.name for model in (*FORMULAS, *FREE_RATES)), ADEQUATE) | refused
     prior = _prior_of_plateau(results, options)
     if prior and (gel := _with_frozen_part(scan, usual, options | prior)):
@@ -151,15 +146,24 @@ def _with_further_models(
     later[FROZEN.name] = NOT_FROZEN[bool(prior)]
     if _describe(fitted for name, fitted in results.items() if name != name_of_stretched):
         return results, later
-    results |= _fits(
-        scan, (m for m, why in formulas.items() if not why and m.name not in results), options
-    )
+    results |= _fits(scan, (model for model in formulas if model.name not in results), options)
     if _describe(results.values()):
         return results, later
     if not _rates_differ(results):
         return results, later | {model.name: RATES_FIT for model in FREE_RATES} | refused
-    free = (model for model, why in without_formula.items() if not why)
-    return results | _fits(scan, free, options), later
+    return results | _fits(scan, without_formula, options), later
+
+
+def _allowed_and_refused(
+    scan: Scan, options: dict[str, Any], shaped: bool
+) -> tuple[list[Model], list[Model], dict[str, str]]:
+    """Return models with formulas of the rates and without that data allow, and why others are left out."""
+    both = [_allowed(scan, options, models, shaped) for models in (FORMULAS, FREE_RATES)]
+    refused = {model.name: why for models in both for model, why in models.items() if why}
+    if not _flows(scan, options):
+        refused[LAMINAR_FLOW.name] = REASONS["flow"]
+    formulas, without_formula = ([m for m, why in models.items() if not why] for models in both)
+    return formulas, without_formula, refused
 
 
 def _with_frozen_part(
