@@ -8,6 +8,7 @@ pass.
 Whether a frame differs from its neighbours is a test of its own (`frame_tests`).
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -158,8 +159,9 @@ def score_tests(
 def _scores(
     columns: list[_Column], metric: "_Metric", cells: FittedCells, contrast: PerBin
 ) -> list[Score]:
-    names = [column.name for column in columns]
-    names += ["bin"] * sum(len(bin.members) - 1 for bin in cells.bins.values())
+    tests = Counter(column.name for column in columns if column.places is None)
+    for column in columns:
+        tests[column.name] += sum(len(cells.bins[b].members) for b in column.places or ())
     together = [column for column in columns if column.places is None]
     tested = [
         (column.name, column.place, outside)
@@ -179,7 +181,7 @@ def _scores(
             for bins, changes in outside.columns
         ]
         share, p = float(max(changes)), float(fdtrc(k, freedom, square / k))
-        scores.append(Score(name, place, square, freedom, p, step, share, names.count(name)))
+        scores.append(Score(name, place, square, freedom, p, step, share, tests[name]))
     return scores
 
 

@@ -128,6 +128,14 @@ def test_a_score_is_that_of_the_whole_system(cells, bins):
     np.testing.assert_allclose(outside.score, d.T @ weighting @ residual, rtol=1e-6, atol=1e-9)
 
 
+def test_the_test_of_a_bin_is_as_many_as_there_are_bins(store, cells):
+    scan = hd.open_dataset(store)
+    scores = score_tests.score_tests(scan, cells, np.full(len(scan.bins), 0.3), ())
+    of_bins = [score for score in scores if score.name == "bin"]
+    assert [score.place for score in of_bins] == [bin.place(scan) for bin in cells.bins.values()]
+    assert {score.among for score in of_bins} == {SCANS * len(PHI)}
+
+
 def test_no_matrix_of_an_individual_fit_has_a_row_for_each_bin(store):
     assert cells_of(store).inverse.shape == (1, 1)  # of D0, not of 15 contrasts and offsets, too
 
