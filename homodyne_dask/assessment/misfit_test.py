@@ -5,7 +5,6 @@ each such mean is that of the noise (`speckle_covariance`) less what the fit tak
 assumed, and it costs no pass. Alternatives that have a name are tested, too (`score_tests`).
 """
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,10 +169,9 @@ def _means(scan: Scan, cells: FittedCells, contrast: PerBin) -> list[_Means]:
             (f"the bins at q = {q:.6g} 1/Å", with_noise & (numbers == n))
             for n, q in enumerate(rings)
         ]
-    means, alone = (
-        [],
-        {b: mean for kind in cells.kinds for b, mean in _alone(scan, cells, kind, contrast)},
-    )
+    means, alone = list[_Means](), dict[int, _Means]()
+    for kind in cells.kinds:
+        alone |= _alone(scan, cells, kind, contrast)
     for words, members in groups:
         bins = np.flatnonzero(members).tolist()
         if len(bins) == 1:  # a ring of one bin
@@ -188,23 +186,25 @@ def _means(scan: Scan, cells: FittedCells, contrast: PerBin) -> list[_Means]:
 
 def _alone(
     scan: Scan, cells: FittedCells, kind: CellsOfKind, contrast: PerBin
-) -> Iterator[tuple[int, _Means]]:
-    """Yield the means of each bin."""
+) -> dict[int, _Means]:
+    """Return the means of each bin."""
     variance = cells.variances[np.ix_(kind.bins, kind.cells)]
     weight = 1 / np.where(variance > 0, variance, np.inf)
-    intervals, pairs = (
-        [cells.intervals[n] for n in kind.cells],
-        cells.pairs[kind.bins[0], kind.cells],
-    )
+    intervals = [cells.intervals[n] for n in kind.cells]
+    pairs = cells.pairs[kind.bins[0], kind.cells]
     sets, mix = means_of_cells(intervals, weight.min(0), pairs, MIN_PAIRS)
     weights = (mix > 0) * weight[:, :, None]
     weights /= weights.sum(1, keepdims=True)
     residuals = (kind.residual[:, None] @ weights)[:, 0]
     numbers = [np.array(kind.cells)[some] for some in sets]
-    of_bins = zip(residuals, *cells.variances_alone(kind, weights), strict=True)
-    for b, (residual, variance, freedom) in zip(kind.bins, of_bins, strict=True):
-        words, z = cells.bins[b].words(scan), _in_errors(residual, variance)
-        yield b, _Means(words, residual, z, freedom, float(contrast[b]), numbers)
+    of_bins = zip(kind.bins, residuals, *cells.variances_alone(kind, weights), strict=True)
+    return {
+        b: _Means(
+            cells.bins[b].words(scan), residual, _in_errors(residual, variance), freedom,
+            float(contrast[b]), numbers,
+        )
+        for b, residual, variance, freedom in of_bins
+    }  # fmt: skip
 
 
 def _of_group(
