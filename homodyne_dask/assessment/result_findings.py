@@ -25,6 +25,7 @@ from homodyne_dask.assessment.which_covariance import used_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import model_named
+from homodyne_dask.models.derived_models import FROZEN_FRACTION
 from homodyne_dask.models.rate_forms import LOG_DENSITY, RATES, unresolved_ends
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.request.options import PAIRS
@@ -636,8 +637,14 @@ def _contrast(end: AssessedFit) -> Iterator[Finding]:
     clusters = end.request.clusters
     sharing = np.array([(clusters == cluster).sum() for cluster in clusters])  # of one speckle
     error = end.assessment.errors.scaling_robust[:, 1] * np.sqrt(sharing)
-    isotropic = end.request.problem.model.isotropic
-    yield from contrast_changes(end.request.scan, end.reduced.contrast, error, isotropic)
+    model = end.request.problem.model
+    for change in contrast_changes(
+        end.request.scan, end.reduced.contrast, error, model.isotropic
+    ):
+        if change.about == ("q",) and FROZEN_FRACTION in model.names:
+            yield _advised(end, "contrast-of-gel", change.about, **change.numbers)
+        else:
+            yield change
 
 
 def contrast_changes(

@@ -249,6 +249,7 @@ def _fit_many(
         report = as_text(report_of_fits(config.model, names, rows, len(rows), prefix))
     counts = fit_rows.outcome_counts(rows, len(rows), prefix)
     echo(f"\n{report}\n\n{counts}: {in_line(', '.join(map(str, files)))}")
+    statuses |= {MISFIT} if run_options.strict and any(row.misfit for row in rows) else set()
     worst_first = BUG, BAD_INPUT, NOT_CONVERGED, MISFIT
     return next((status for status in worst_first if status in statuses), 0)
 
@@ -316,7 +317,7 @@ def _ended_fits(
             if output.error is not None:
                 message, status = error_sentence(output.error), print_error(output.error)
             elif result is not None:
-                status = status_of(result, run_options.strict)
+                status = status_of(result, strict=False)  # of many fits, one may deviate by chance
                 if shown and output.files:  # it is not that of an earlier run
                     shown(job, result, output.files)
             yield fit_rows.fit_row(job.name, job.folder, result, message, job.axis_values), status

@@ -61,6 +61,11 @@ class FitRow(HandedOut):
         return self.outcome == Outcome.CONVERGED.name
 
     @property
+    def misfit(self) -> bool:
+        """Whether the model does not describe the data, by findings that chance does not explain."""
+        return not MISFIT.isdisjoint(self.findings.codes)
+
+    @property
     def method(self) -> str:
         """How its standard errors are estimated; '' where none is known."""
         return max((quantity.method for quantity in self.quantities.values()), default="")
@@ -85,9 +90,9 @@ def _with_findings(row: FitRow, fits: float) -> FitRow:
     if row.result is None:
         return row
     clear = Findings(f for f in row.result.findings if _p_over_level(f) * fits < 1)
-    misfit = ", misfit" * (not MISFIT.isdisjoint(clear.codes))
-    words = row.outcome.lower().replace("_", " ") + misfit
-    return replace(row, findings=clear, outcome_words=words)
+    row = replace(row, findings=clear)
+    words = row.outcome.lower().replace("_", " ") + ", misfit" * row.misfit
+    return replace(row, outcome_words=words)
 
 
 def _p_over_level(finding: Finding) -> float:

@@ -18,6 +18,7 @@ from homodyne_dask.document.blocks import (
     Verdict,
     table_document,
 )
+from homodyne_dask.models.derived_models import FROZEN_FRACTION
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import fit_rows
 from homodyne_dask.results.data import numbers_and_intervals as numbers
@@ -122,7 +123,10 @@ def _findings_of(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
             fits.setdefault(code, []).append(row.name)
     fitted = [(row, row.result) for row in rows if row.result]
     by_chance = [row.name for row, result in fitted if len(row.findings) < len(result.findings)]
-    chance = f"of {len(rows)} fits, one such deviation is expected by chance: see its own report"
+    chance = (
+        f"a deviation that its own report names is not counted: among {len(rows)} fits, chance makes one as "
+        f"large in more than 1 of 200 series"
+    )
     sentences = [("note", by_chance, chance)] * bool(by_chance)
     for code, names in fits.items():
         entry = CATALOGUE[code]
@@ -235,7 +239,7 @@ def _agreement(series: series_data.SeriesValues) -> list[Table | Sentences]:
         return []
     # rates change with age, and rates in 1/s with q: a test that they do not would say nothing
     in_hertz = [n for n in series.names if series.unit(n) == "1/s" and "J" not in series.names]
-    differ = in_hertz if len({entry.at.get("q") for entry in series.entries}) > 1 else []
+    differ = in_hertz if series.has_rings else []
     ages = [entry.at["age"] for entry in series.entries if "age" in entry.at]
     if ages and not np.allclose(ages, ages[0], rtol=AGES_ALIKE):
         differ = [*differ, *RATES]
@@ -295,7 +299,7 @@ def _on_agreement(series: series_data.SeriesValues, names: Sequence[str]) -> Ite
 
 def _tested(series: series_data.SeriesValues, name: str, sure: float) -> list[str]:
     test, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
-    if series.is_of_variable:
+    if series.is_of_variable or (series.has_rings and name == FROZEN_FRACTION):  # f(q) of a gel
         words = "no change", "marginal", "changes"
     mean = with_unit(numbers.value_and_error(test.mean, test.stderr), series.unit(name))
     quoted = test.p >= sure and series.global_fit is None

@@ -327,7 +327,32 @@ def test_a_misfit_of_one_of_many_fits_is_chance_unless_it_is_clear(word):
     assert sum("model-misfit-shape" in row.findings.codes for row in rows) == misfits
     assert sum("misfit" in row.outcome_words for row in rows) == misfits
     assert all("shear-sign" in row.findings.codes for row in rows)
-    assert ("(model-misfit-shape)" in str(FitSeries("q", tuple(rows)))) == (misfits > 0)
+    report = " ".join(str(FitSeries("q", tuple(rows))).split())
+    assert ("(model-misfit-shape)" in report) == (misfits > 0)
+    not_counted = f"is not counted: among {len(rows)} fits, chance makes one as large"
+    assert (not_counted in report) == (misfits < sum(p < 0.005 for p in each))
+
+
+GELS = {
+    "a gel over q": ("frozen_fraction", "q", (0.004, 0.006), "changes"),
+    "another parameter over q": ("alpha", "q", (0.004, 0.006), "inconsistent"),
+    "a gel in windows of one ring": ("frozen_fraction", "age", (0.004, 0.004), "inconsistent"),
+    "a gel in rings and windows": ("frozen_fraction", "age", (0.004, 0.006), "changes"),
+}
+"""A quantity, what the series is over, q of its fits, and what its report says of values that differ."""
+
+
+@pytest.mark.parametrize("word", GELS)
+def test_a_frozen_part_that_differs_from_ring_to_ring_is_a_result_and_no_fault(word):
+    name, over, rings, verdict = GELS[word]
+    rows = []
+    for n, q in enumerate(rings):
+        quantities = {name: Quantity("", 0.8 - 0.4 * n, 0.01, np.nan, np.inf)}
+        at = {"q": q, "age": 5.0}
+        at |= {"from": 10.0 * n, "to": 10.0 * n + 9} if over == "age" else {}
+        rows.append(replace(ended({}, at), at=at, quantities=quantities))
+    agreement = str(FitSeries(over, tuple(rows))).partition("Agreement of the converged fits")[2]
+    assert re.findall(rf"{name} +2 of 2 +(\w+)", agreement) == [verdict]
 
 
 def window(number: int, last: float = 9.0, **values: float) -> FitRow:
