@@ -650,9 +650,7 @@ def _contrast(end: AssessedFit) -> Iterator[Finding]:
     sharing = np.array([(clusters == cluster).sum() for cluster in clusters])  # of one speckle
     error = end.assessment.errors.scaling_robust[:, 1] * np.sqrt(sharing)
     model = end.request.problem.model
-    for change in contrast_changes(
-        end.request.scan, end.reduced.contrast, error, model.isotropic
-    ):
+    for change in contrast_changes(end.request.scan, end.reduced.contrast, error, model.isotropic):
         if change.about == ("q",) and FROZEN_FRACTION in model.names:
             yield _advised(end, "contrast-of-gel", change.about, **change.numbers)
         else:

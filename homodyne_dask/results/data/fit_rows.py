@@ -15,7 +15,7 @@ from homodyne_dask.results.data.derived_quantities import (
     derived_quantities,
     fitted_quantities,
 )
-from homodyne_dask.results.data.findings import MISFIT, Finding, Findings
+from homodyne_dask.results.data.findings import MISFIT, Finding, Findings, Severity
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 
@@ -61,9 +61,9 @@ class FitRow(HandedOut):
         return self.outcome == Outcome.CONVERGED.name
 
     @property
-    def misfit(self) -> bool:
-        """Whether the model does not describe the data, by findings that chance does not explain."""
-        return not MISFIT.isdisjoint(self.findings.codes)
+    def usable(self) -> bool:
+        """Whether it converged, and no such finding of severity error speaks against its values."""
+        return self.converged and not self.findings.at_least(Severity.ERROR)
 
     @property
     def method(self) -> str:
@@ -90,9 +90,9 @@ def _with_findings(row: FitRow, fits: float) -> FitRow:
     if row.result is None:
         return row
     clear = Findings(f for f in row.result.findings if _p_over_level(f) * fits < 1)
-    row = replace(row, findings=clear)
-    words = row.outcome.lower().replace("_", " ") + ", misfit" * row.misfit
-    return replace(row, outcome_words=words)
+    misfit = ", misfit" * (not MISFIT.isdisjoint(clear.codes))
+    words = row.outcome.lower().replace("_", " ") + misfit
+    return replace(row, findings=clear, outcome_words=words)
 
 
 def _p_over_level(finding: Finding) -> float:

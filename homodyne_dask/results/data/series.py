@@ -281,11 +281,6 @@ class SeriesValues(HandedOut):
         """Whether it is over a variable of the scans, of which fits may be the same."""
         return self.over not in UNITS and len({entry.at[self.over] for entry in self.entries}) > 1
 
-    @property
-    def has_rings(self) -> bool:
-        """Whether its fits are of different q."""
-        return len({entry.at.get("q") for entry in self.entries}) > 1
-
     @cached_read_only
     def repeats(self) -> dict[str, Self]:
         """Of a variable of the scans: the fits at one place of it, and of q or φ, by words for it."""

@@ -239,7 +239,7 @@ def _agreement(series: series_data.SeriesValues) -> list[Table | Sentences]:
         return []
     # rates change with age, and rates in 1/s with q: a test that they do not would say nothing
     in_hertz = [n for n in series.names if series.unit(n) == "1/s" and "J" not in series.names]
-    differ = in_hertz if series.has_rings else []
+    differ = in_hertz if len({entry.at.get("q") for entry in series.entries}) > 1 else []
     ages = [entry.at["age"] for entry in series.entries if "age" in entry.at]
     if ages and not np.allclose(ages, ages[0], rtol=AGES_ALIKE):
         differ = [*differ, *RATES]
@@ -299,7 +299,8 @@ def _on_agreement(series: series_data.SeriesValues, names: Sequence[str]) -> Ite
 
 def _tested(series: series_data.SeriesValues, name: str, sure: float) -> list[str]:
     test, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
-    if series.is_of_variable or (series.has_rings and name == FROZEN_FRACTION):  # f(q) of a gel
+    is_result = name == FROZEN_FRACTION and "q" in series.entries[0].at  # f(q) of a gel
+    if series.is_of_variable or is_result:
         words = "no change", "marginal", "changes"
     mean = with_unit(numbers.value_and_error(test.mean, test.stderr), series.unit(name))
     quoted = test.p >= sure and series.global_fit is None
