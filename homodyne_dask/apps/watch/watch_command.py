@@ -17,11 +17,8 @@ OF_OTHER_FITS = ("per", "per_scan", "together", "over", "windows", "checkpoint")
 NOT_OF_WATCHED = ("data", "output", "overwrite", "strict", *OF_OTHER_FITS)
 """Options of a fit that a watched folder does not have, or has in another form."""
 
-OF_FILES = [
-    name
-    for name in FileOptions.model_fields
-    if name == "strict" or name not in {*FitConfig.model_fields, "average"}
-]
+_OF_FITS = {*FitConfig.model_fields, "average"} - {"strict"}
+OF_FILES = [name for name in FileOptions.model_fields if name not in _OF_FITS]
 """Options for reading a file, which is one scan; --q and --phi are those of a fit, unless the file cannot
 have them."""
 

@@ -93,8 +93,7 @@ class ScanFitter:
             hd.ingest(source, store, client=client, overwrite=True, **self.reading.model_dump())
         config = self.config.replaced(data=[store], output=folder)
         model, (job,) = model_named(config.model), fit_jobs(config)
-        written = {"pictures": config.picture_format, "nexus": config.nexus}
-        job = job._replace(overwrite=True, **written)
+        job = job._replace(overwrite=True, pictures=config.picture_format, nexus=config.nexus)
         workers = self.client, self.client, worker_options.workers_are_local(config)
         resources = ExitStack()
         fits = start_fits([job], [find_previous(model, job)], model, *workers)

@@ -429,7 +429,5 @@ class FitValues(HandedOut):
         ended = self.outcome.value
         if not errors:
             describes = self.converged and self.model_status == "describes"
-            return (
-                f"{ended}; the model describes the data (no misfit found)" if describes else ended
-            )
+            return ended + "; the model describes the data (no misfit found)" * describes
         return f"converged, but {errors}" if self.converged else f"{errors}; besides, {ended}"

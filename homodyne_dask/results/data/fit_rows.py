@@ -15,7 +15,7 @@ from homodyne_dask.results.data.derived_quantities import (
     derived_quantities,
     fitted_quantities,
 )
-from homodyne_dask.results.data.findings import MISFIT, Finding, Findings, Severity
+from homodyne_dask.results.data.findings import MISFIT, Finding, Findings
 from homodyne_dask.results.data.fit_result import FitValues
 from homodyne_dask.solver.levenberg_marquardt import Outcome
 
@@ -59,11 +59,6 @@ class FitRow(HandedOut):
     def converged(self) -> bool:
         """Whether the fit has a result that converged."""
         return self.outcome == Outcome.CONVERGED.name
-
-    @property
-    def usable(self) -> bool:
-        """Whether it converged, and no such finding of severity error speaks against its values."""
-        return self.converged and not self.findings.at_least(Severity.ERROR)
 
     @property
     def method(self) -> str:

@@ -18,7 +18,7 @@ from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fits_report import DOUBTFUL, consistent
-from homodyne_dask.results.views.style import COLOURS, drawable, plain_label, ring_styles
+from homodyne_dask.results.views.style import COLOURS, drawable, plain_label, ring_styles, symbol
 from homodyne_dask.store.scan import Cuts
 
 HEIGHT = 1.6
@@ -214,7 +214,7 @@ def panels_of_quantities(
     def quantity(axes: Axes, name: str) -> None:
         value, error = _columns(entries, name)
         has_error, bound = np.isfinite(error), column(entries, name, "at_bound")
-        y = plain_label(name, entries[0].quantities[name].unit)
+        y = plain_label(symbol(name), entries[0].quantities[name].unit)
         draw.label_axes(axes, x, y, _TITLES.get(name, ""))
         axes.locator_params("x", nbins=draw.MAX_INTERVALS - 1)  # of many digits
         no_error = ~has_error & ~bound

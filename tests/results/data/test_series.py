@@ -329,7 +329,7 @@ def test_a_misfit_of_one_of_many_fits_is_chance_unless_it_is_clear(word):
     assert all("shear-sign" in row.findings.codes for row in rows)
     report = " ".join(str(FitSeries("q", tuple(rows))).split())
     assert ("(model-misfit-shape)" in report) == (misfits > 0)
-    not_counted = f"is not counted: among {len(rows)} fits, chance makes one as large"
+    not_counted = f"of {len(rows)} fits, one deviates so far by chance"
     assert (not_counted in report) == (misfits < sum(p < 0.005 for p in each))
 
 
