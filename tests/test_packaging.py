@@ -147,7 +147,7 @@ def test_a_release_has_one_version_a_tag_checksums_and_metadata(tmp_path):
             command, cwd=clone, capture_output=True, text=True, env=os.environ | who
         )
 
-    printed(["git", "clone", "-q", ROOT, clone])
+    printed(["git", "clone", "-q", "--no-tags", ROOT, clone])
     assert "give one such as 1.0.0" in release("1.0").stderr
     assert "CHANGELOG.md has no section '## 9.0.0" in release("9.0.0").stderr
     changes, head = clone / "CHANGELOG.md", printed(["git", "rev-parse", "HEAD"], clone)

@@ -220,7 +220,7 @@ def panels_of_quantities(
         no_error = ~has_error & ~bound
         symbols = (has_error, "o", ""), (no_error, "o", "no error"), (bound, "x", "at a bound")
         for (ring, colour, _, label), (of_symbol, marker, words) in product(rings, symbols):
-            fits = of_symbol & ((q == ring) | np.isnan(ring))
+            fits = of_symbol & np.isfinite(value) & ((q == ring) | np.isnan(ring))
             if fits.any():
                 across = None if reach is None else reach[:, fits]
                 named = ", ".join(filter(None, (label, words))) or None
