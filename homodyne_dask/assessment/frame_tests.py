@@ -177,9 +177,10 @@ def scan_of_frames(scan: Scan, first: int, last: int) -> int:
     """Return the number of the scan that alone differs in these frames from those beside; 0 for several."""
     means = np.ma.masked_invalid(scan.frame_means)
     inside, beside = means[:, first : last + 1], means[:, max(first - DRIFT, 0) : last + 1 + DRIFT]
-    excess, numbers = inside.mean(1) - beside.mean(1), np.unique(scan.scan_number)
-    sizes = [float(abs(excess[scan.scan_number == n].mean())) for n in numbers]
-    *_, other, largest = np.sort([0.0, *np.nan_to_num(sizes)])
+    excess = (inside.mean(1) - beside.mean(1)).filled(0.0)
+    numbers = np.unique(scan.scan_number)
+    sizes = [abs(excess[scan.scan_number == n].mean()) for n in numbers]
+    *_, other, largest = np.sort([0.0, *sizes])
     return int(numbers[np.argmax(sizes)]) if other < largest / 2 else 0
 
 

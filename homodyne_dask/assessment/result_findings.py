@@ -275,7 +275,8 @@ def _of_frames(end: AssessedFit, size: float, first: int, last: int) -> Finding:
     number = scan_of_frames(scan, first, last) if scan.has_repeats else 0
     if number and (of_scan := scan.select(scan=number)).bins != scan.bins:
         end, others = replace(end, request=replace(end.request, scan=of_scan)), True
-        size *= len(scan.bins) / len(of_scan.bins)
+        bins = np.isfinite(scan.frame_means[:, first : last + 1]).all(1).sum()
+        size *= float(bins) / len(of_scan.bins)
     of_ingest = f"--exclude-frames {f'{number}:' * (number > 0)}{first}-{last}" if others else ""
     numbers = {"frames": [first, last], "alone": first == last, "scan": number, "ingest": of_ingest}
     option = f"--exclude-frames {first}:{last + 1}"

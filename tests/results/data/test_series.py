@@ -351,8 +351,12 @@ def test_a_frozen_part_that_differs_from_ring_to_ring_is_a_result_and_no_fault(w
         at = {"age": 5.0} | ({"q": rings[n]} if rings else {})
         at |= {"from": 10.0 * n, "to": 10.0 * n + 9} if over == "age" else {}
         rows.append(replace(ended({}, at), at=at, quantities=quantities))
-    agreement = str(FitSeries(over, tuple(rows))).partition("Agreement of the converged fits")[2]
+    head, _, agreement = str(FitSeries(over, tuple(rows))).partition(
+        "Agreement of the converged fits"
+    )
     assert re.findall(rf"{name} +2 of 2 +(\w+)", agreement) == [verdict]
+    both = over == "age" and rings
+    assert ("2 fits of rings and age windows" in head) == bool(both)
 
 
 def window(number: int, last: float = 9.0, **values: float) -> FitRow:
