@@ -1,7 +1,7 @@
 #!/bin/sh
-# Make a release from a clean checkout: its version in every file that names one, the date in the changelog, a
-# commit, the wheel and the source distribution with checksums, the archive's metadata, and a tag. Nothing
-# leaves this machine: the last lines name the commands that publish it.
+# Make a release from a clean checkout: a tag, the wheel and the source distribution with checksums, and the
+# archive's metadata. A version in preparation first gets its number into every file that names one, its date into
+# the changelog, and a commit. Nothing leaves this machine: the last lines name the commands that publish it.
 #     deploy/release.sh VERSION BUILD...     BUILD: the command that builds into a folder given as last argument
 set -eu
 version=$1
@@ -13,17 +13,22 @@ stop() {
 echo "$version" | grep -Eqx '[0-9]+\.[0-9]+\.[0-9]+' || stop "the version is $version: give one such as 1.0.0"
 [ -z "$(git status --porcelain)" ] || stop "there are uncommitted changes: commit them first"
 ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null || stop "the tag v$version exists: give a later version"
-grep -q "^## $version, in preparation\$" CHANGELOG.md ||
+grep -Eqx "## $version, (in preparation|[0-9]+-[0-9]+-[0-9]+)" CHANGELOG.md ||
     stop "CHANGELOG.md has no section '## $version, in preparation': write what is new"
 
 old=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-today=$(date +%F)
-sed -i "s/$(echo "$old" | sed 's/\./\\./g')/$version/" \
-    pyproject.toml CITATION.cff codemeta.json deploy/conda/recipe.yaml paper/paper.md
-sed -i "s/^## $version, in preparation\$/## $version, $today/" CHANGELOG.md
-sed -i '/^date-released:/d' CITATION.cff
-echo "date-released: $today" >>CITATION.cff
-git commit -qam "Version $version"
+if grep -q "^## $version, in preparation\$" CHANGELOG.md; then
+    today=$(date +%F)
+    sed -i "s/$(echo "$old" | sed 's/\./\\./g')/$version/" \
+        pyproject.toml CITATION.cff codemeta.json deploy/conda/recipe.yaml paper/paper.md
+    sed -i "s/^## $version, in preparation\$/## $version, $today/" CHANGELOG.md
+    sed -i '/^date-released:/d' CITATION.cff
+    echo "date-released: $today" >>CITATION.cff
+    git commit -qam "Version $version"
+elif [ "$old" != "$version" ]; then
+    stop "CHANGELOG.md dates $version, but pyproject.toml has $old: give the version in preparation"
+fi
+today=$(sed -n "s/^## $version, //p" CHANGELOG.md)
 
 rm -rf dist
 "$@" dist

@@ -147,17 +147,26 @@ def test_a_release_has_one_version_a_tag_checksums_and_metadata(tmp_path):
             command, cwd=clone, capture_output=True, text=True, env=os.environ | who
         )
 
-    printed(["git", "clone", "-q", ROOT, clone])
+    printed(["git", "clone", "-q", "--no-tags", ROOT, clone])
     assert "give one such as 1.0.0" in release("1.0").stderr
     assert "CHANGELOG.md has no section '## 9.0.0" in release("9.0.0").stderr
-    made = release("1.0.0")
+    changes, head = clone / "CHANGELOG.md", printed(["git", "rev-parse", "HEAD"], clone)
+    dated = release("1.0.0")
+    assert dated.returncode == 0, dated.stderr
+    assert printed(["git", "rev-parse", "HEAD", "v1.0.0^{}"], clone) == 2 * head
+    published = json.loads((dist / ".zenodo.json").read_text())["publication_date"]
+    assert f"\n## 1.0.0, {published}\n" in changes.read_text()
+    changes.write_text(f"{changes.read_text()}\n## 1.0.1, in preparation\n")
+    printed(["git", "commit", "-qam", "What is new"], clone)
+    made = release("1.0.1")
     assert made.returncode == 0, made.stderr
-    assert printed(["git", "describe", "--exact-match"], clone) == "v1.0.0\n"
+    assert printed(["git", "describe", "--exact-match"], clone) == "v1.0.1\n"
     assert printed(["git", "status", "--porcelain"], clone) == ""
-    named = printed(["git", "grep", "-l", "1.0.0.dev0"], clone).split()
-    assert named == ["tests/test_packaging.py"]
+    named = printed(["git", "grep", "-l", "-F", "1.0.1", "--", ":!tests", ":!docs"], clone).split()
+    of_version = "CHANGELOG.md CITATION.cff codemeta.json deploy/conda/recipe.yaml paper/paper.md"
+    assert named == [*of_version.split(), "pyproject.toml"]
     printed(["sha256sum", "--check", "--quiet", "SHA256SUMS"], dist)
-    assert "homodyne_dask-1.0.0-py3-none-any.whl" in (dist / "SHA256SUMS").read_text()
+    assert "homodyne_dask-1.0.1-py3-none-any.whl" in (dist / "SHA256SUMS").read_text()
     metadata = json.loads((dist / ".zenodo.json").read_text())
-    assert (metadata["version"], metadata["license"]) == ("1.0.0", "BSD-3-Clause")
-    assert "the tag v1.0.0 exists" in release("1.0.0").stderr
+    assert (metadata["version"], metadata["license"]) == ("1.0.1", "BSD-3-Clause")
+    assert "the tag v1.0.1 exists" in release("1.0.1").stderr

@@ -7,13 +7,16 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import homodyne_dask as hd
 from homodyne_dask.cli import main
+from homodyne_dask.results.data.derived_quantities import Quantity
 from homodyne_dask.results.files import result_folder as folder
 from homodyne_dask.results.views import fit_figures as plots
 from tests.applications import made_for
@@ -95,6 +98,15 @@ def test_the_python_runs_as_a_plain_script_with_workers(scan):
     assert "my_stretched fitted to A0123_c2.zarr" in ran.stdout
     assert (scan / "A0123.json").exists()
     assert not ran.stderr
+
+
+def test_the_radius_of_the_guide_is_that_of_stokes_and_einstein(capsys):
+    (block,) = (block for block in blocks("python") if "6 * np.pi" in block)
+    # of a sphere of 100 nm in water at 25 °C: 2.453e-12 m²/s
+    D = Quantity("Å²/s", 2.453e8, 2.453e6)
+    fit = SimpleNamespace(fit=lambda *_: SimpleNamespace(derived={"D_SE": D}))
+    exec(block, {"hd": fit, "np": np, "scan": None})
+    assert capsys.readouterr().out == "R = 100 ± 1 nm\n"
 
 
 def test_the_python_of_the_posterior_runs(scan, monkeypatch, capsys):

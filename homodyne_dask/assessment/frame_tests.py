@@ -173,6 +173,17 @@ def whole_range(scan: Scan, alternative: Alternative, contrast: float) -> Altern
     return alternative._replace(place=place, size=float(size[best]) / contrast)
 
 
+def scan_of_frames(scan: Scan, first: int, last: int) -> int:
+    """Return the number of the scan that alone differs in these frames from those beside; 0 for several."""
+    means = np.ma.masked_invalid(scan.frame_means)
+    inside, beside = means[:, first : last + 1], means[:, max(first - DRIFT, 0) : last + 1 + DRIFT]
+    excess = (inside.mean(1) - beside.mean(1)).filled(0.0)
+    numbers = np.unique(scan.scan_number)
+    sizes = [abs(excess[scan.scan_number == n].mean()) for n in numbers]
+    *_, other, largest = np.sort([0.0, *sizes])
+    return int(numbers[np.argmax(sizes)]) if other < largest / 2 else 0
+
+
 def _excess(means: Float[np.ndarray, "bin t"], weights: tuple[float, ...]) -> np.ndarray:
     excess, n = np.full(means.shape, np.nan), means.shape[1]
     neighbours = [

@@ -14,6 +14,7 @@ from homodyne_dask.assessment.assessment import AssessedFit, Assessment, names_i
 from homodyne_dask.assessment.decay_test import offset_has_prior
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.flow_profile import has_profile, ratio_of_other
+from homodyne_dask.assessment.frame_tests import scan_of_frames
 from homodyne_dask.assessment.rate_errors_and_limits import SHEAR, names_of_rates, rate_of_each
 from homodyne_dask.assessment.speckle_errors import (
     FAR_FROM_CORRELATION,
@@ -25,6 +26,7 @@ from homodyne_dask.assessment.which_covariance import used_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.kernels.backend import backend_of
 from homodyne_dask.models import model_named
+from homodyne_dask.models.derived_models import FROZEN_FRACTION
 from homodyne_dask.models.rate_forms import LOG_DENSITY, RATES, unresolved_ends
 from homodyne_dask.models.transport import Convention
 from homodyne_dask.request.options import PAIRS
@@ -32,6 +34,7 @@ from homodyne_dask.results.data.findings import CATALOGUE, Finding, Findings, fi
 from homodyne_dask.results.data.fit_result import LARGEST_P, Alternative, ModelCheck
 from homodyne_dask.results.data.fitted_parameters import truth_mismatch
 from homodyne_dask.results.data.numbers_and_intervals import half_width
+from homodyne_dask.results.views.style import bin_name
 from homodyne_dask.solver import levenberg_marquardt as lm
 from homodyne_dask.solver.array_shapes import PerBin, SomeBins
 from homodyne_dask.solver.cluster_robust import (
@@ -263,10 +266,21 @@ def _of_alternative(end: AssessedFit, alternative: Alternative) -> Finding:
             about = " of scan ".join(map(str, place))
             command = end.command(option)
             return finding("bin-differs", [about], command, **numbers, of_scan=several)
-    first, last = place
-    numbers |= {"frames": [first, last], "alone": first == last}
-    option = f"--exclude-frames {first}:{int(last) + 1}"
-    return finding("frames-differ", (), end.command(option), **numbers)
+    return _of_frames(end, alternative.size, *map(int, place))
+
+
+def _of_frames(end: AssessedFit, size: float, first: int, last: int) -> Finding:
+    """Return that frames differ, of one scan of several with what leaves them out of this one alone."""
+    scan, others = end.request.scan, not end.assessment.alone
+    number = scan_of_frames(scan, first, last) if scan.has_repeats else 0
+    if number and (of_scan := scan.select(scan=number)).bins != scan.bins:
+        end, others = replace(end, request=replace(end.request, scan=of_scan)), True
+        bins = np.isfinite(scan.frame_means[:, first : last + 1]).all(1).sum()
+        size *= float(bins) / len(of_scan.bins)
+    of_ingest = f"--exclude-frames {f'{number}:' * (number > 0)}{first}-{last}" if others else ""
+    numbers = {"frames": [first, last], "alone": first == last, "scan": number, "ingest": of_ingest}
+    option = f"--exclude-frames {first}:{last + 1}"
+    return finding("frames-differ", (), end.command(option), size=size, **numbers)
 
 
 def _undetermined(end: AssessedFit) -> Iterator[Finding]:
@@ -610,8 +624,8 @@ def _scaling_priors(end: AssessedFit) -> Iterator[Finding]:
     ratio = error_used(errors.scaling_robust, errors.scaling_naive) * root
     bins = np.flatnonzero(end.with_decay)[: None if individual else 1]
     for column, name in ((1, "contrast"), (0, "offset")):
-        labels = end.request.scan.label[bins].tolist()
-        names = np.array([f"{name} of bin {label}" if individual else name for label in labels])
+        places = [f" ({bin_name(end.request.scan, bin)})" * individual for bin in bins]
+        names = np.array([f"{name}{place}" for place in places])
         yield from _against_priors(end, names, away[bins, column], ratio[bins, column])
 
 
@@ -636,8 +650,12 @@ def _contrast(end: AssessedFit) -> Iterator[Finding]:
     clusters = end.request.clusters
     sharing = np.array([(clusters == cluster).sum() for cluster in clusters])  # of one speckle
     error = end.assessment.errors.scaling_robust[:, 1] * np.sqrt(sharing)
-    isotropic = end.request.problem.model.isotropic
-    yield from contrast_changes(end.request.scan, end.reduced.contrast, error, isotropic)
+    model = end.request.problem.model
+    for change in contrast_changes(end.request.scan, end.reduced.contrast, error, model.isotropic):
+        if change.about == ("q",) and FROZEN_FRACTION in model.names:
+            yield _advised(end, "contrast-of-gel", change.about, **change.numbers)
+        else:
+            yield change
 
 
 def contrast_changes(

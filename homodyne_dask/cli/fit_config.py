@@ -195,11 +195,23 @@ class FitConfig(FitOptions, _Source):
     """Replace an earlier result in that folder."""
     checkpoint: LocalPath | None = option(None, OUTPUT, "A0123_checkpoint.json")
     """File from which an interrupted fit resumes; default: checkpoint.json in the output folder."""
+    pictures: Literal["png", "pdf", "svg", "none"] | None = option(None, OUTPUT, "pdf", COMMON)
+    """Format of the figures of each fit, which are also drawn as PNG, or none (--no-pictures); default: png,
+    but none for more than 4 fits at once. `show FOLDER --pictures` draws them later."""
+    nexus: bool = option(False, OUTPUT, "false")
+    """Also write result.nx.h5, a NeXus file (NXxpcs, NXfit)."""
+    strict: bool = option(False, OUTPUT, "false")
+    """Let `fit` exit with status 4 if a fit converged, but its model does not describe the data."""
 
     @field_validator("gap", mode="before")
     @classmethod
     def _has_unit(cls, value: Any) -> Any:
         return value if value is None or types.length_in_angstrom(value) else None
+
+    @property
+    def picture_format(self) -> str:
+        """The format of figures, '' for none."""
+        return "" if self.pictures == "none" else self.pictures or "png"
 
     def selection(self) -> dict[str, Any]:
         """Return the arguments of `Scan.select`."""

@@ -22,7 +22,7 @@ from homodyne_dask.cli.exit_status import (
 )
 from homodyne_dask.cli.fit_config import FitConfig
 from homodyne_dask.cli.printing import echo, echo_json, echo_progress
-from homodyne_dask.cli.shared_options import RunOptions, format_of, selected
+from homodyne_dask.cli.shared_options import RunOptions, selected
 from homodyne_dask.cli.worker_options import client_of, workers_are_local
 from homodyne_dask.document.blocks import as_text
 from homodyne_dask.errors import OptionError, SourceError, in_line
@@ -61,21 +61,21 @@ ShowResult = Callable[[Job, FitResult, Sequence[Path]], None]
 
 def run_fits(config: FitConfig, run_options: RunOptions) -> int:
     resume, config = run_options.resume, _grouped(config, run_options.resume)
-    if run_options.nexus:
+    if config.nexus:
         writer_of("nexus", "--nexus")  # before the fit, not after it
     if config.model == AUTO:
         config, jobs = _with_chosen_model(config, resume)
     else:
         jobs = fit_jobs(config)
-    too_many = len(jobs) > MOST_DRAWN and not run_options.pictures
-    picture_format = "" if too_many else format_of(run_options.pictures)
-    jobs = [job._replace(pictures=picture_format, nexus=run_options.nexus) for job in jobs]
+    too_many = len(jobs) > MOST_DRAWN and not config.pictures
+    picture_format = "" if too_many else config.picture_format
+    jobs = [job._replace(pictures=picture_format, nexus=config.nexus) for job in jobs]
     shown = partial(_print_result, run_options.as_json)
     if len(jobs) == 1 and not (config.over or config.over_scans):
         return _fit_one(config, jobs[0], run_options, shown)
     # of many fits, each report is in its folder; as JSON all are printed
     status = _fit_many(config, jobs, run_options, shown if run_options.as_json else None)
-    if not picture_format and run_options.pictures is None:
+    if not picture_format and config.pictures is None:
         folder = in_line(str(jobs[0].folder))
         command = f"`homodyne-dask show {folder} --pictures`"
         echo(f"figures of individual fits were not drawn: {command} draws them")
@@ -187,7 +187,7 @@ def _fit_one(config: FitConfig, job: Job, run_options: RunOptions, shown: ShowRe
             model = model_named(config.model)
             result, files = fit_job(job, model, client, callbacks, resume=resume)
     shown(job, result, files)
-    return status_of(result, run_options.strict)
+    return status_of(result, config.strict)
 
 
 @contextmanager
@@ -249,6 +249,8 @@ def _fit_many(
         report = as_text(report_of_fits(config.model, names, rows, len(rows), prefix))
     counts = fit_rows.outcome_counts(rows, len(rows), prefix)
     echo(f"\n{report}\n\n{counts}: {in_line(', '.join(map(str, files)))}")
+    misfits = any(row.converged and row.outcome_words != fit_rows.CONVERGED for row in rows)
+    statuses |= {MISFIT} if config.strict and misfits else set()
     worst_first = BUG, BAD_INPUT, NOT_CONVERGED, MISFIT
     return next((status for status in worst_first if status in statuses), 0)
 
@@ -316,7 +318,7 @@ def _ended_fits(
             if output.error is not None:
                 message, status = error_sentence(output.error), print_error(output.error)
             elif result is not None:
-                status = status_of(result, run_options.strict)
+                status = status_of(result, strict=False)  # of many fits, one may deviate by chance
                 if shown and output.files:  # it is not that of an earlier run
                     shown(job, result, output.files)
             yield fit_rows.fit_row(job.name, job.folder, result, message, job.axis_values), status

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -56,25 +56,11 @@ class ModelOption(click.Option):
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-PictureFormat = Literal["png", "pdf", "svg", "none"] | None
-
-
-def format_of(pictures: PictureFormat) -> str:
-    return "" if pictures == "none" else pictures or "png"
-
-
 class RunOptions(Options):
-    """How one run of a fit goes, and what it writes beside the result."""
+    """How one run of a fit goes, and what it prints."""
 
     resume: bool = option(False, OUTPUT, use=COMMON)
     """Resume an interrupted fit from its checkpoint, if there is one; otherwise start a new fit."""
-    pictures: PictureFormat = option(None, OUTPUT, use=COMMON)
-    """Format of the figures of each fit, which are also drawn as PNG, or none (--no-pictures); default: png
-    if there are at most 4 fits, otherwise none. `show FOLDER --pictures` draws them later."""
-    nexus: bool = option(False, OUTPUT)
-    """Also write result.nx.h5, a NeXus file (NXxpcs, NXfit)."""
-    strict: bool = option(False, OUTPUT)
-    """Exit with status 4 if a fit converged, but its model does not describe the data."""
     as_json: bool = option(False, OUTPUT, use=COMMON, names=("--json",))
     """Print a JSON object for each fit; everything else goes to stderr."""
 

@@ -55,6 +55,7 @@ TYPED = {
     "one of the repeats": "scans.zarr --model brownian --scan 2 --label 1,2",
     "a table of g2": "curves.zarr --model brownian",
     "two of the repeats": "scans.zarr --model brownian --scan 1 --scan 3",
+    "a gel": "rings.zarr --model 'frozen + brownian' --offset prior=1:0.001",
 }
 """What a user typed."""
 State = make_dataclass("State", ["theta", "reduced", "slow_steps", "outcome"])
@@ -141,10 +142,15 @@ def findings_of(request):
             "agreement_in": lambda *_, **__: differ,
         }
         yield from disagreement(["D0"], SimpleNamespace(**fit))
+        yield from disagreement(["D0"], SimpleNamespace(**fit), "angle")
 
 
 def of_misfits(request):
-    end = checks.AssessedFit(request, None, None)
+    contrast = SimpleNamespace(contrast=0.1 + 20 * request.scan.q)
+    errors = SimpleNamespace(scaling_robust=np.full((len(request.scan.bins), 2), 1e-4))
+    of_contrast = SimpleNamespace(reduced=contrast), SimpleNamespace(errors=errors, alone=False)
+    end = checks.AssessedFit(request, *of_contrast)
+    yield from checks._contrast(end)
     yield from checks._other_flow(end)
     several, rings = len(request.scan.bins) > 1, len(set(request.scan.q[request.scan.q > 0])) > 1
     skipped = {"bin": several, "shear": several, "power_of_q": rings}

@@ -305,7 +305,10 @@ def test_an_offset_of_a_table_is_said_too(photons, codes, tmp_path):
     assert fit_here(hd.read_g2(path, q=0.01), hd.BROWNIAN).findings.of(*CODES).codes == codes
 
 
-@pytest.mark.parametrize(("scaling", "ends"), [("individual", " of bin 2"), ("shared", "")])
+@pytest.mark.parametrize(
+    ("scaling", "ends"),
+    [("individual", " (q = 0.01 Å⁻¹, φ = 50°, bin 2)"), ("shared", "")],
+)
 def test_priors_of_offset_and_contrast_are_compared_with_the_fit(scaling, ends, tmp_path):
     scans = replace(MOVING, **THREE).scan(3)
     scans.c2[1] += 0.04

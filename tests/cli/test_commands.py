@@ -98,6 +98,20 @@ def test_a_strict_fit_exits_with_4_where_its_model_does_not_describe_the_data(he
     assert (written["model_status"], written["usable"]) == ("describes", True)
 
 
+def test_strict_pictures_and_nexus_may_stand_in_the_file_and_an_option_wins(here):
+    lines = "data: F_c2.zarr\nmodel: brownian\nstrict: true\npictures: none\nnexus: true\n"
+    Path("fit.yaml").write_text(lines)
+    assert run("fit", "fit.yaml", "-o", "one").exit_code == 4
+    assert Path("one/result.nx.h5").exists()
+    assert not [*Path("one").glob("*.png")]
+    assert run("fit", "fit.yaml", "-o", "two", "--pictures", "svg").exit_code == 4
+    assert Path("two/maps.svg").exists()
+    Path("fit.yaml").write_text(lines.replace("none", "jpg"))
+    result = run("fit", "fit.yaml", "-o", "three")
+    assert result.exit_code == 2
+    assert "fit.yaml: pictures 'jpg' is unknown" in result.stderr
+
+
 def test_a_fit_at_its_limit_of_passes_exits_with_3_and_can_be_resumed(here, no_pictures):
     assert run(*FIT, "--max-passes", "1").exit_code == 3
     assert load_result("A_fit").outcome.name == "MAX_PASSES"

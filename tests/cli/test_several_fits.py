@@ -1,5 +1,6 @@
 """Several stores in one command: one that fails does not stop the others, and an index lists all."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from homodyne_dask.cli import progress_bar, run_fits
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.results.files import result_folder as folder
-from homodyne_dask.results.saved_results import load_result
+from homodyne_dask.results.saved_results import load_result, load_series
 from homodyne_dask.results.views import fit_figures as plots
 from tests.html_pages import ParsedPage
 from tests.results.made_results import changed, flow_result
@@ -49,6 +50,49 @@ def test_a_bad_scan_does_not_stop_the_others_and_all_are_listed(three):
     assert good["folder"] == "A_fit"
     assert bad["D0"] == ""
     assert "B_c2.zarr is damaged" in bad["message"]
+
+
+def test_one_json_file_has_status_values_errors_and_units_of_all_fits(three):
+    run(*FIT, *STORES)
+    fits = json.loads(Path("scans.json").read_text())["fits"]
+    assert [fit["name"] for fit in fits] == [*STORES]
+    assert [fit["outcome"] for fit in fits] == ["CONVERGED", "FAILED", "CONVERGED"]
+    assert [fit["folder"] for fit in fits] == ["A_fit", "B_fit", "N_fit"]
+    stored = load_result("A_fit")
+    good, bad, _ = fits
+    assert good["usable"] == stored.usable
+    assert (bad["usable"], bad["values"], bad["result"]) == (False, {}, None)
+    assert "B_c2.zarr is damaged" in bad["message"]
+    for name, parameter in stored.params.items():
+        value = good["values"][name]
+        assert value["unit"] == parameter.unit
+        for key in ("value", "stderr", "dof"):
+            known = (np.nan if v is None else v for v in (value[key], getattr(parameter, key)))
+            np.testing.assert_equal(*known)
+    read = load_series("scans.json")
+    assert read.over == "scan"
+    assert [row.outcome for row in read.entries] == ["CONVERGED", "FAILED", "CONVERGED"]
+    run(*FIT, *STORES[::2], "--overwrite")
+    assert len(json.loads(Path("scans.json").read_text())["fits"]) == 2
+
+
+def test_strict_counts_of_many_fits_what_chance_does_not_explain(here, no_pictures, monkeypatch):
+    fit = ("fit", "A_c2.zarr", "F_c2.zarr", "--model", "brownian", "--strict", "--overwrite")
+    assert run(*fit).exit_code == 4
+    monkeypatch.setattr("homodyne_dask.results.data.fit_rows._p_over_level", lambda _: 1.0)
+    result = run(*fit)
+    assert result.exit_code == 0
+    by_chance = "of 2 fits, one deviates so far by chance in over 1 of 200 series: not counted"
+    assert by_chance in " ".join(result.stdout.split())
+    assert load_result("F_fit").misfit
+
+
+def test_the_json_of_all_fits_is_not_there_before_all_are_done(tmp_path):
+    rows = [fit_row(f"{n}.zarr", tmp_path / f"{n}", flow_result()) for n in range(2)]
+    folder.write_index(tmp_path, [], rows, 2)
+    assert (tmp_path / "scans.json").exists()
+    folder.write_index(tmp_path, [], rows[:1], 2)
+    assert not (tmp_path / "scans.json").exists()
 
 
 @pytest.mark.long

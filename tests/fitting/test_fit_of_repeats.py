@@ -5,6 +5,7 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
+from homodyne_dask.assessment.frame_tests import scan_of_frames
 from homodyne_dask.errors import OptionError, SelectionError
 from homodyne_dask.results.data.fit_view import FitView, fitted_scan
 from homodyne_dask.results.views.style import bin_name
@@ -17,11 +18,14 @@ PHI = [-60.0, 0.0, 60.0]
 SCANS = 6
 
 
-def scan_file(path, seed, rate=D0, contrast=0.3):
-    rng, t = np.random.default_rng(seed), DT * np.arange(N)
+def scan_file(path, seed, rate=D0, contrast=0.3, frames=N, bright=(), dead=()):
+    rng, t = np.random.default_rng(seed), DT * np.arange(frames)
     lag = np.abs(np.subtract.outer(t, t))
     f = np.exp(-(Q**2) * rate * lag)
-    c2 = np.stack([np.triu(1 + contrast * f + rng.normal(0, SIGMA, (N, N)), 1) for _ in PHI])
+    f[bright, :] += 0.1
+    f[:, bright] += 0.1
+    c2 = np.stack([np.triu(1 + contrast * f + rng.normal(0, SIGMA, f.shape), 1) for _ in PHI])
+    c2[:, dead, :] = c2[:, :, dead] = np.nan
     np.savez(path, c2=c2, q=Q, phi=PHI, dt=DT, sigma=SIGMA)
     return path
 
@@ -152,3 +156,47 @@ def test_unknown_angles_are_refused(tmp_path):
     fringes = stored_fringes(tmp_path / "A.npz", phi=np.full(4, np.nan))
     with pytest.raises(SelectionError, match="φ is unknown for 4 of 4 selected bins"):
         hd.fit_each(fringes, "damped_cosine", over="phi")
+
+
+ODD, LOST = {"bright": [*range(40, 46)]}, {"dead": [*range(38, 48)]}
+BRIGHT = {
+    "frames of the second of three repeats": ({}, ODD, {}),
+    "frames of the second, which the third lacks": ({}, ODD, LOST),
+    "the same frames of all": (ODD, ODD, ODD),
+}
+
+
+@pytest.mark.parametrize("word", BRIGHT)
+def test_frames_that_differ_are_those_of_a_scan_with_a_command_for_it(word, tmp_path):
+    scans = enumerate(BRIGHT[word])
+    files = [scan_file(tmp_path / f"R{k}.npz", k, frames=100, **odd) for k, odd in scans]
+    path = ingest.ingest(files, tmp_path / "all.zarr").store
+    (differ,) = hd.fit(path, "brownian").findings.of("frames-differ")
+    first, last = differ.numbers["frames"]
+    assert 38 <= first <= last <= 47
+    assert differ.numbers["size"] == pytest.approx(0.1, abs=0.03)
+    of_one = word.startswith("frames")
+    assert ("of scan 2 is higher" in str(differ)) == of_one
+    assert (f"`--exclude-frames 2:{first}-{last}`" in str(differ)) == of_one
+    scan = " --scan 2" * of_one
+    excluded = f" --model brownian --exclude-frames {first}:{last + 1}"
+    assert differ.advice == f"homodyne-dask fit {path}{scan}{excluded}"
+    done(*differ.advice.split()[1:], "--no-pictures")
+    without = f"2:{first}-{last}" if of_one else f"{first}-{last}"
+    again = ingest.ingest(files, tmp_path / "again.zarr", exclude_frames=[without]).store
+    assert not hd.fit(again, "brownian").misfit
+
+
+def test_frames_that_another_scan_lacks_are_not_said_to_differ_there(tmp_path):
+    gone = scan_file(tmp_path / "gone.npz", 0, frames=100, dead=[*range(38, 48)])
+    odd = scan_file(tmp_path / "odd.npz", 1, frames=100, bright=[*range(40, 46)])
+    for files, number in (([gone, odd], 2), ([odd, gone], 1)):
+        scan = hd.open_dataset(ingest.ingest(files, tmp_path / f"{number}.zarr").store)
+        assert scan_of_frames(scan, 40, 45) == number
+
+
+def test_an_offset_far_from_its_prior_is_named_with_its_ring_angle_and_scan(store):
+    two = hd.open_dataset(store).select(scan=[1, 2])
+    (far,) = hd.fit(two, "brownian", offset="prior=1.1:0.001").findings.of("far-from-prior")
+    assert len(set(far.about)) == len(far.about) == 6
+    assert "offset (q = 0.0054 Å⁻¹, φ = −60°, bin 1, scan 2)" in far.about

@@ -78,6 +78,14 @@ def test_contrasts_that_differ_by_ring_or_angle_are_a_scaling_mode(store):
 
 
 @pytest.mark.long
+def test_rings_that_disagree_are_called_rings_with_a_command_for_them(store):
+    series = hd.fit_each(store[0], "power_law", per={"ring": "alpha"})
+    (differ,) = series.global_fit.findings.of("scans-disagree")
+    assert "the rings do not agree in D0" in str(differ)
+    assert differ.advice == "--per ring D0"
+    assert "scan" not in str(differ)
+
+
 def test_the_command_takes_groups_and_parameters(store, tmp_path):
     options = ["--model", "power_law", "--output", str(tmp_path / "out"), "--no-pictures"]
     text = done("fit", str(store[0]), *options, "--per", "ring", "D0", "--per", "ring", "alpha")

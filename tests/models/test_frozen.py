@@ -100,6 +100,20 @@ def test_errors_of_a_long_record_hold_the_frozen_speckle_that_all_pairs_share(tm
     assert (scatter < 2.0).all()
 
 
+def test_contrasts_of_a_gel_that_change_with_q_are_no_warning(tmp_path):
+    rings = {"q": (0.006, 0.009, 0.012), "frozen": (0.9, 0.6, 0.2)}
+    gel = Photons((4e3, 0, 0), 120, pixels=3000, **rings)
+    scan = store(gel.scan(2), tmp_path)
+    (change,) = hd.fit(scan, "frozen + brownian", **GEL).findings.of("contrast-of-gel")
+    assert change.about == ("q",)
+    assert change.severity == "info"
+    assert change.numbers["high"] > 1.1 * change.numbers["low"]
+    assert "'frozen + brownian' --offset prior=1:0.001 --per ring frozen_fraction`" in str(change)
+    codes = hd.fit(scan, "brownian").findings.codes
+    assert "contrast-changes" in codes
+    assert "contrast-of-gel" not in codes
+
+
 AGEING = Photons((2e4, -0.5, 0), 160, pixels=3000, stretching=0.8, frozen=0.4)
 """Rates as (t1, t2) integrals of a power of t, which stretched_ageing has at the mean of both."""
 

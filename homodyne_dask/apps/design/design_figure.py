@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from homodyne_dask.errors import OptionError
 from homodyne_dask.results.views import panels as draw
-from homodyne_dask.results.views.style import COLOURS, MARKERS, plain_label
+from homodyne_dask.results.views.style import COLOURS, MARKERS, plain_label, symbol
 
 
 def page_of_design(data: xarray.Dataset) -> draw.Page:
@@ -33,4 +33,4 @@ def _errors(axes: Axes, data: xarray.Dataset) -> None:
             axes.plot(varied.values, np.where(y > 0, y, np.nan), line, lw=1.2, **look)
         words = "" if value else " (absolute)"
         words = words if np.isfinite(stderr).any() else " (undetermined)"
-        axes.lines[-1].set_label(plain_label(f"{name}{words}"))
+        axes.lines[-1].set_label(plain_label(f"{symbol(name)}{words}"))

@@ -18,7 +18,7 @@ from homodyne_dask.results.data.fitted_parameters import truth_of
 from homodyne_dask.results.result_classes import FitResult
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fit_figures import AXES, HEIGHT
-from homodyne_dask.results.views.style import COLOURS, plain_label, power_of_ten
+from homodyne_dask.results.views.style import COLOURS, plain_label, power_of_ten, symbol
 
 MOST = 10
 """Most parameters that are drawn, the first ones."""
@@ -125,7 +125,7 @@ def _drawn(result: FitResult, draws: Float[np.ndarray, " draw"], place: int) -> 
     name = row["param"].item()
     numbers = row["value"].item(), row["stderr"].item(), (truth_of(result) or {}).get(name, np.nan)
     return _Drawn(
-        plain_label(f"{name}\n", " ".join(filter(None, unit))),
+        plain_label(f"{symbol(name)}\n", " ".join(filter(None, unit))),
         draws / scale,
         np.linspace(ends[0], ends[1], CELLS + 1) / scale,
         *(number / scale for number in numbers),

@@ -26,6 +26,7 @@ STATE, STORES = "watch.json", "stores"
 _REMEDY = "give another --output, or remove that folder"
 FORMAT = json_files.Format("homodyne_dask watch", 2, STATE, _REMEDY, dict, sealed=True)
 _NOT_OF_THE_FIT = {"data", "output", "overwrite", "checkpoint", *CLUSTER}
+_NOT_OF_THE_FIT |= {"pictures", "nexus", "strict"}
 """Keys of a configuration on which no number of a result depends: files and workers."""
 
 

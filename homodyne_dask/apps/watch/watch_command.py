@@ -9,17 +9,16 @@ from homodyne_dask.apps.watch.watched_files import WatchedFolder
 from homodyne_dask.cli.commands.ingest import FileOptions
 from homodyne_dask.cli.fit_config import FitConfig, read_config
 from homodyne_dask.cli.path_arguments import LOCAL_PATH
-from homodyne_dask.cli.shared_options import SectionCommand, format_of, given_of, options_of
+from homodyne_dask.cli.shared_options import SectionCommand, given_of, options_of
 from homodyne_dask.errors import OptionError
 from homodyne_dask.store.files import absolute
 
 OF_OTHER_FITS = ("per", "per_scan", "together", "over", "windows", "checkpoint")
-NOT_OF_WATCHED = ("data", "output", "overwrite", *OF_OTHER_FITS)
+NOT_OF_WATCHED = ("data", "output", "overwrite", "strict", *OF_OTHER_FITS)
 """Options of a fit that a watched folder does not have, or has in another form."""
 
-OF_FILES = [
-    name for name in FileOptions.model_fields if name not in {*FitConfig.model_fields, "average"}
-]
+_OF_FITS = {*FitConfig.model_fields, "average"} - {"strict"}
+OF_FILES = [name for name in FileOptions.model_fields if name not in _OF_FITS]
 """Options for reading a file, which is one scan; --q and --phi are those of a fit, unless the file cannot
 have them."""
 
@@ -55,7 +54,7 @@ def watch(folder: Path, fit_yaml: Path | None, **options: Any) -> None:
     # lazy: xarray and all of a fit, which the help does not need
     from homodyne_dask.apps.watch import watch_loop
 
-    fits = watch_loop.ScanFitter(config, reading, format_of(watching.pictures), watching.nexus)
+    fits = watch_loop.ScanFitter(config, reading)
     click.get_current_context().exit(watch_loop.run_watch(folder, watching, fits))
 
 

@@ -62,8 +62,6 @@ def waits_for(error: BaseException, name: str) -> str:
 class ScanFitter:
     config: FitConfig
     reading: FileOptions
-    pictures: str
-    nexus: bool
     client: Client | None = None
     at_once: int = 1
     """Number of scans that are worked on at the same time."""
@@ -95,7 +93,7 @@ class ScanFitter:
             hd.ingest(source, store, client=client, overwrite=True, **self.reading.model_dump())
         config = self.config.replaced(data=[store], output=folder)
         model, (job,) = model_named(config.model), fit_jobs(config)
-        job = job._replace(overwrite=True, pictures=self.pictures, nexus=self.nexus)
+        job = job._replace(overwrite=True, pictures=config.picture_format, nexus=config.nexus)
         workers = self.client, self.client, worker_options.workers_are_local(config)
         resources = ExitStack()
         fits = start_fits([job], [find_previous(model, job)], model, *workers)

@@ -10,7 +10,6 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from homodyne_dask.cli.shared_options import PictureFormat
 from homodyne_dask.request.option_types import Form, Names, Number
 from homodyne_dask.request.options import COMMON, DATA, OUTPUT, Options, option
 
@@ -61,9 +60,5 @@ class WatchedFolder(Options):
         1.0, use=COMMON
     )
     """Seconds between checks of the folder."""
-    pictures: PictureFormat = option(None, OUTPUT, use=COMMON)
-    """Format of the figures of each fit, which are also drawn as PNG, or none; default: png."""
-    nexus: bool = option(False, OUTPUT, use=COMMON)
-    """Also write each result as a NeXus file, result.nx.h5."""
     as_json: bool = option(False, OUTPUT, use=COMMON, names=("--json",))
     """Print a JSON object in a line for each file that is fitted or refused; the rest goes to stderr."""

@@ -229,7 +229,9 @@ class GlobalEnd:
             each=table_of({"scan param": columns}, scan=numbers, param=names_of_model),
         )
         shared = [name for name in names if name in names_of_model]
-        return replace(fit, findings=Findings([*fit.findings, *disagreement(shared, fit)]))
+        return replace(
+            fit, findings=Findings([*fit.findings, *disagreement(shared, fit, request.group)])
+        )
 
 
 def _errors_of_scan(errors: Uncertainty, scan: FittedScan) -> Uncertainty:
@@ -255,14 +257,14 @@ def _from_scan_alone(end: FitEnd, noise: SpeckleErrors | None) -> Float[np.ndarr
     return alone
 
 
-def disagreement(names: Sequence[str], fit: GlobalFit) -> Iterator[Finding]:
-    """Yield in which parameters scans disagree that share them, and which error one alone makes smaller."""
+def disagreement(names: Sequence[str], fit: GlobalFit, group: str = "scan") -> Iterator[Finding]:
+    """Yield in which parameters groups disagree that share them, and which error one alone makes smaller."""
     for name in names:
         alone, stderr = fit.each.sel(param=name)["stderr"], fit.parameters["stderr"].sel(param=name)
         if (alone < (1 - OUTWEIGHED) * stderr).any():
             best = alone["scan"][alone.argmin("scan")]
-            error, least = float(stderr), float(alone.min())
-            yield finding("scan-outweighed", [name], stderr=error, least=least, scan=int(best))
+            numbers = {"stderr": float(stderr), "least": float(alone.min()), "scan": int(best)}
+            yield finding("scan-outweighed", [name], **numbers, group=group)
             break
     tests = {name: fit.agreement_in(name) for name in names}
     differ = {n: test.p for n, test in tests.items() if test is not None and test.p < IMPROBABLE}
@@ -272,6 +274,5 @@ def disagreement(names: Sequence[str], fit: GlobalFit) -> Iterator[Finding]:
     without_one = {n: fit.agreement_in(worst, but=n) for n in fit.each["scan"].values.tolist()}
     without = [n for n, test in without_one.items() if test is not None and test.p >= IMPROBABLE]
     scan = without[0] if len(without) == 1 else None
-    yield finding(
-        "scans-disagree", differ, f"--per-scan {','.join(differ)}", p=differ[worst], scan=scan
-    )
+    advice, numbers = f"--per {group} {','.join(differ)}", {"scan": scan, "group": group}
+    yield finding("scans-disagree", differ, advice, p=differ[worst], **numbers)

@@ -104,6 +104,8 @@ class GlobalRequest(NamedTuple):
     """The position among them of the scan of each bin."""
     per_scan: tuple[str, ...]
     parameters: GlobalParameters
+    group: str
+    """What each of them is: 'scan', 'ring', 'angle' or 'label'."""
 
     @property
     def place(self) -> Int[np.ndarray, "bin p"]:
@@ -153,7 +155,10 @@ def global_request(
         parameters=tuple(first.parameters[n] for n in parameters.of_model),
         scaling=_scaling_of(stores),
     )
-    return GlobalRequest(tuple(stores), together, tuple(scans), scan_of_bin, per_scan, parameters)
+    group = {"q": "ring", "φ": "angle"}.get(word := labels[0].partition(" ")[0], word)
+    return GlobalRequest(
+        tuple(stores), together, tuple(scans), scan_of_bin, per_scan, parameters, group
+    )
 
 
 def _check_options(first: Request, per_scan: tuple[str, ...]) -> None:

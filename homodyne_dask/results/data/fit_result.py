@@ -424,9 +424,10 @@ class FitValues(HandedOut):
 
     @property
     def verdict(self) -> str:
-        """The outcome of the fit in words, with the findings of severity error."""
+        """The outcome of the fit in words, with the findings of severity error, or that there is none."""
         errors = "; ".join(map(str, self.findings.at_least(Severity.ERROR)))
         ended = self.outcome.value
         if not errors:
-            return ended
+            describes = self.converged and self.model_status == "describes"
+            return ended + "; the model describes the data (no misfit found)" * describes
         return f"converged, but {errors}" if self.converged else f"{errors}; besides, {ended}"

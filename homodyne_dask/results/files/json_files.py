@@ -166,8 +166,10 @@ def fields_in_summary(read: dict[str, Any]) -> dict[str, Any]:
 def _series_summary(series: SeriesValues) -> dict[str, Any]:
     fits = [
         {
-            **{key: getattr(entry, key) for key in ("name", "at", "message")},
+            **{key: getattr(entry, key) for key in ("name", "at", "message", "outcome")},
+            "usable": entry.converged and not entry.findings.at_least("error"),
             "folder": None if entry.folder is None else entry.folder.name,
+            "values": {name: quantity.to_dict() for name, quantity in entry.quantities.items()},
             "result": None if entry.result is None else RESULT.to_dict(entry.result),
         }
         for entry in series.entries

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from homodyne_dask.document.blocks import FORMATS, Document, Picture, as_page, as_text
@@ -225,7 +226,7 @@ def remove_checkpoint(result: FitValues, checkpoint: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-_SUFFIXES = {SCANS: ("csv", "html"), PARTS: ("csv", "html", "txt", "nc", "png", "json")}
+_SUFFIXES = {SCANS: ("csv", "html", "json"), PARTS: ("csv", "html", "txt", "nc", "png", "json")}
 
 
 def index_files(folder: Path, prefix: str) -> list[Path]:
@@ -279,12 +280,19 @@ def write_index(
         with suppress(OptionError):  # a model of free form alone has nothing to draw
             pictures = [_picture(names, fitted, series)]
     index = index_files(folder, prefix)
-    if prefix == PARTS:  # a series is never of other fits than the index
-        for old in [*reversed(index[2:]), *(folder / f"{PARTS}.{ending}" for ending in FORMATS)]:
-            old.unlink(missing_ok=True)
+    drawn = FORMATS if prefix == PARTS else ()
+    # a series, and the JSON of all fits, are never of other fits than the index
+    for old in [*reversed(index[2:]), *(folder / f"{PARTS}.{ending}" for ending in drawn)]:
+        old.unlink(missing_ok=True)
     page = report_of_fits(title, names, rows, total, prefix, folder, pictures, series)
     write_table_and_page(folder, prefix, names, rows, page, series and series.of_rings)
-    return index[:2] + ([] if series is None else _write_series(series, folder, pictures, suffix))
+    if series is not None:
+        return index[:2] + _write_series(series, folder, pictures, suffix)
+    if done:
+        scans = [replace(row, at={"scan": n, **row.at}) for n, row in enumerate(rows, 1)]
+        of_all = SeriesValues("scan", tuple(scans))
+        formats.write_with_checksum(formats.SERIES.to_dict(of_all), index[2])
+    return index if done else index[:2]
 
 
 def _write_series(

@@ -435,7 +435,7 @@ def page_of_influence(view: FitView) -> draw.Page:
     def influence(axes: Axes, name: str, change: Float[np.ndarray, " bin"]) -> None:
         axes.axhspan(-1, 1, color=style.UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
         axes.axhline(0, color=style.GREY, linewidth=0.8)
-        _by_angle(axes, view, change, "change / stderr", name, ms=3)
+        _by_angle(axes, view, change, "change / stderr", style.symbol(name), ms=3)
 
     columns = zip(map(str, names), change.T, strict=True)
     panels = {name: partial(influence, name=name, change=values) for name, values in columns}

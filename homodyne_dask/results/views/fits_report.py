@@ -18,6 +18,7 @@ from homodyne_dask.document.blocks import (
     Verdict,
     table_document,
 )
+from homodyne_dask.models.derived_models import FROZEN_FRACTION
 from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data import fit_rows
 from homodyne_dask.results.data import numbers_and_intervals as numbers
@@ -67,7 +68,8 @@ def series_title(series: series_data.SeriesValues) -> str:
     store, *further = dict.fromkeys(result.provenance.inputs["store"] for result in results)
     stores = f"{store} and {counted(len(further), 'other store')}" if further else store
     places = series_data.WORDS.get(series.over, f"fits over {series.over}")
-    return f"{results[0].config['model']} fitted to {stores}: {len(series.entries)} {places}"
+    both = "fits of rings and " * (series.over == "age" and "q" in series.entries[0].at)
+    return f"{results[0].config['model']} fitted to {stores}: {len(series.entries)} {both}{places}"
 
 
 def report_of_fits(
@@ -122,7 +124,9 @@ def _findings_of(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
             fits.setdefault(code, []).append(row.name)
     fitted = [(row, row.result) for row in rows if row.result]
     by_chance = [row.name for row, result in fitted if len(row.findings) < len(result.findings)]
-    chance = f"of {len(rows)} fits, one such deviation is expected by chance: see its own report"
+    chance = (
+        f"of {len(rows)} fits, one deviates so far by chance in over 1 of 200 series: not counted"
+    )
     sentences = [("note", by_chance, chance)] * bool(by_chance)
     for code, names in fits.items():
         entry = CATALOGUE[code]
@@ -295,7 +299,7 @@ def _on_agreement(series: series_data.SeriesValues, names: Sequence[str]) -> Ite
 
 def _tested(series: series_data.SeriesValues, name: str, sure: float) -> list[str]:
     test, words = series.agreement[name], ("consistent", "marginal", "inconsistent")
-    if series.is_of_variable:
+    if series.is_of_variable or (name == FROZEN_FRACTION and "q" in series.entries[0].at):
         words = "no change", "marginal", "changes"
     mean = with_unit(numbers.value_and_error(test.mean, test.stderr), series.unit(name))
     quoted = test.p >= sure and series.global_fit is None

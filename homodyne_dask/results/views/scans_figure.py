@@ -18,7 +18,7 @@ from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fits_report import DOUBTFUL, consistent
-from homodyne_dask.results.views.style import COLOURS, drawable, plain_label, ring_styles
+from homodyne_dask.results.views.style import COLOURS, drawable, plain_label, ring_styles, symbol
 from homodyne_dask.store.scan import Cuts
 
 HEIGHT = 1.6
@@ -214,13 +214,13 @@ def panels_of_quantities(
     def quantity(axes: Axes, name: str) -> None:
         value, error = _columns(entries, name)
         has_error, bound = np.isfinite(error), column(entries, name, "at_bound")
-        y = plain_label(name, entries[0].quantities[name].unit)
+        y = plain_label(symbol(name), entries[0].quantities[name].unit)
         draw.label_axes(axes, x, y, _TITLES.get(name, ""))
         axes.locator_params("x", nbins=draw.MAX_INTERVALS - 1)  # of many digits
         no_error = ~has_error & ~bound
         symbols = (has_error, "o", ""), (no_error, "o", "no error"), (bound, "x", "at a bound")
         for (ring, colour, _, label), (of_symbol, marker, words) in product(rings, symbols):
-            fits = of_symbol & ((q == ring) | np.isnan(ring))
+            fits = of_symbol & np.isfinite(value) & ((q == ring) | np.isnan(ring))
             if fits.any():
                 across = None if reach is None else reach[:, fits]
                 named = ", ".join(filter(None, (label, words))) or None

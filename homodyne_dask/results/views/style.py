@@ -1,5 +1,6 @@
 """What figures of all kinds look like and say, without matplotlib."""
 
+import re
 from itertools import cycle
 
 import numpy as np
@@ -14,6 +15,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 UNKNOWN_COLOUR = "#d9d9d9"
+SYMBOLS = {"frozen_fraction": "frozen fraction F", "gamma_dot": "γ̇", "alpha": "α", "beta": "β"}
+SYMBOLS |= {"Gamma": "Γ", "mu": "μ", "phi": "φ", "tau": "τ"}
 LARGEST = 1e100
 """Of a number that is drawn; the smallest is its inverse."""
 
@@ -21,6 +24,12 @@ LARGEST = 1e100
 def power_of_ten(exponent: int) -> str:
     """Return 10⁻⁵, without math text."""
     return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def symbol(name: str) -> str:
+    """Return the name of a quantity as in print: 'frozen fraction F', 'D offset', 'γ̇ t0'."""
+    words = re.split("(frozen_fraction|gamma_dot|[A-Za-z]+)", name)
+    return "".join(SYMBOLS.get(word, word) for word in words).replace("_", " ")
 
 
 def plain_label(text: str, unit: str = "") -> str:

@@ -29,7 +29,8 @@ from tests.documents import ROOT, kept_in
 SENTENCES = Path(__file__).with_name("finding_sentences.txt")
 SOURCE = Path(homodyne_dask.__file__).parent
 NUMBERS = {
-    "alone": False, "axis": "rings", "bins": 3, "bound": 2.0, "bounded": ["alpha"], "chunks": 1,
+    "alone": False, "axis": "rings", "group": "ring", "ingest": "--an-option",
+    "bins": 3, "bound": 2.0, "bounded": ["alpha"], "chunks": 1,
     "clusters": 8,
     "bounds": {"D0": [1e12, 1.0, 1e12]}, "conditional": ["D0"], "contrast": 0.01, "correlation": -0.9951,
     "counted": True, "datum": "pairs", "depends_on": "q", "deviating": 2, "deviations": [3.2], "errors": 0.02,

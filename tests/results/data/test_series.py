@@ -327,7 +327,36 @@ def test_a_misfit_of_one_of_many_fits_is_chance_unless_it_is_clear(word):
     assert sum("model-misfit-shape" in row.findings.codes for row in rows) == misfits
     assert sum("misfit" in row.outcome_words for row in rows) == misfits
     assert all("shear-sign" in row.findings.codes for row in rows)
-    assert ("(model-misfit-shape)" in str(FitSeries("q", tuple(rows)))) == (misfits > 0)
+    report = " ".join(str(FitSeries("q", tuple(rows))).split())
+    assert ("(model-misfit-shape)" in report) == (misfits > 0)
+    not_counted = f"of {len(rows)} fits, one deviates so far by chance"
+    assert (not_counted in report) == (misfits < sum(p < 0.005 for p in each))
+
+
+GELS = {
+    "a gel over q": ("frozen_fraction", "q", (0.004, 0.006), "changes"),
+    "another parameter over q": ("alpha", "q", (0.004, 0.006), "inconsistent"),
+    "a gel in windows of age": ("frozen_fraction", "age", (), "inconsistent"),
+    "a gel in rings and windows": ("frozen_fraction", "age", (0.004, 0.006), "changes"),
+}
+"""A quantity, what the series is over, q of its fits, and what its report says of values that differ."""
+
+
+@pytest.mark.parametrize("word", GELS)
+def test_a_frozen_part_that_differs_from_ring_to_ring_is_a_result_and_no_fault(word):
+    name, over, rings, verdict = GELS[word]
+    rows = []
+    for n in range(2):
+        quantities = {name: Quantity("", 0.8 - 0.4 * n, 0.01, np.nan, np.inf)}
+        at = {"age": 5.0} | ({"q": rings[n]} if rings else {})
+        at |= {"from": 10.0 * n, "to": 10.0 * n + 9} if over == "age" else {}
+        rows.append(replace(ended({}, at), at=at, quantities=quantities))
+    head, _, agreement = str(FitSeries(over, tuple(rows))).partition(
+        "Agreement of the converged fits"
+    )
+    assert re.findall(rf"{name} +2 of 2 +(\w+)", agreement) == [verdict]
+    both = over == "age" and rings
+    assert ("2 fits of rings and age windows" in head) == bool(both)
 
 
 def window(number: int, last: float = 9.0, **values: float) -> FitRow:

@@ -29,7 +29,7 @@ from homodyne_dask.results.views.fit_figures import (
     page_of_angles,
 )
 from homodyne_dask.results.views.panels import FitFigure, limits, png_of
-from homodyne_dask.results.views.style import alternative
+from homodyne_dask.results.views.style import alternative, symbol
 from tests import synthetic
 from tests.results.made_results import (
     FIGURE_CASES,
@@ -394,3 +394,16 @@ def test_simulated_rings_have_q_from_half_to_twice_that_of_the_scenario(tmp_path
     scan = hd.open_dataset(hd.ingest(tmp_path / "R.h5").store)
     np.testing.assert_allclose(scan.q / made.q, [0.5, 0.5, 1, 1, 2, 2])
     assert scan.phi[0::2].tolist() == [scan.phi[0]] * 3
+
+
+def test_a_figure_for_print_names_quantities_by_their_symbols():
+    names = (
+        "frozen_fraction",
+        "gamma_dot_t0",
+        "alpha",
+        "Gamma_q0.004",
+        "q_exponent",
+        "D0 of scan 3",
+    )
+    symbols = ("frozen fraction F", "γ̇ t0", "α", "Γ q0.004", "q exponent", "D0 of scan 3")
+    assert tuple(map(symbol, names)) == symbols
