@@ -20,6 +20,7 @@ from homodyne_dask.assessment.shared_speckle import (
     _SpeckleOfCells,
     shared_fields,
 )
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting import speckle_weighting
 from homodyne_dask.fitting.series.many_fits import Job, fit_on_worker
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -137,12 +138,18 @@ def test_means_over_rings_and_windows_allow_for_what_rings_share(tmp_path):
     assert [len(laws) for laws in by_window] == [1, 1]
 
 
-@pytest.mark.long
-def test_errors_of_bins_that_may_share_speckle_are_not_from_their_scatter(tmp_path):
-    """Ten bins with a correlation of 0.6: a share is likely, but may be chance."""
-    result = fitted(tmp_path, RINGS, seed=1, correlation=0.6)
-    assert axes_of(result) == []
-    assert result.parameters.method.values[0] == "speckle"
+@pytest.mark.parametrize(
+    ("size", "uncertainty", "likely"), [(0.24, 0.6, True), (0.24, 1.2, False), (0.0, 0.0, False)]
+)
+def test_errors_are_those_of_speckle_where_a_share_is_above_its_uncertainty(
+    size, uncertainty, likely
+):
+    neighbours = {0: {1: size}, 1: {0: size}} if size else {}
+    shared = SharedSpeckle(np.arange(2), neighbours, (), uncertainty)
+    errors = SimpleNamespace(
+        shared=shared, covariance=np.eye(1), dof=np.ones(1), scaling=None, objection=None
+    )
+    assert SpeckleErrors.of_theta.fget(errors).neighbours == likely
 
 
 def test_workers_send_the_noise_of_bins_where_it_is_needed_alone(tmp_path):
