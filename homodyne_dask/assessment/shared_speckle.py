@@ -74,7 +74,7 @@ MOST_JITTER = 5.0
 KINDS = 32
 """Pairs of kinds of noise whose covariance is kept: bins that follow each other are mostly of few kinds."""
 AXES = "rings", "sectors"
-MARGIN = 4.0
+MARGIN = 5.0
 """Logarithm of the likelihood by which bins that are all alike have to surpass shared speckle."""
 WRAPS = 1.5
 """Times the usual gap between sectors, up to which the last is a neighbour of the first."""
