@@ -5,8 +5,8 @@ part of theirs where speckle is larger than the gap between them, or where pixel
 tell it. Let S be the covariance of the means over cells of two bins that would see one speckle. Bins at the
 distance d then have the covariance κ(d) S, with κ(d) = ρ^(4 d^p) of fields with the correlation ρ of next
 neighbours. The likelihood of all bins of a row is restricted to what neither the fit nor a misfit that all of
-them have can change (Patterson and Thompson 1971). It is averaged over ρ and p, and as likely beforehand is
-that nothing is shared.
+them have can change (Patterson and Thompson 1971). It is averaged over κ(1), evenly, and p; as likely
+beforehand is that nothing is shared.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -44,11 +44,12 @@ from homodyne_dask.store.scan import Scan
 
 LEVEL = 0.01
 """Probability by chance of so large a share of next neighbours, below which it is said."""
-CORRELATIONS = np.linspace(0, 0.98, 21)
-"""Of the fields of next neighbours, over which the likelihood is averaged."""
-COARSE, FAR_BELOW = (10, 12, 14, 16, 18, 20), 8.0
+CORRELATIONS = np.linspace(0, 0.92, 13) ** 0.25
+"""Of the fields of next neighbours, with evenly spaced shares, over which the likelihood is averaged: if all
+correlations were as likely, most shares would be small, and errors of few bins too small by 8 %."""
+COARSE, FAR_BELOW = (2, 4, 6, 8, 10, 12), 8.0
 """Numbers of those at which it is computed, in ascending order, until its logarithm is so far below the
-largest; and beside the likely ones. At smaller ones bins share less than 6 %."""
+largest; and beside the likely ones."""
 IMPOSSIBLE = -1e9
 """Logarithm of the likelihood where no speckle is correlated like this."""
 POWERS = 1.0, 2.0, 0.0
@@ -73,7 +74,7 @@ MOST_JITTER = 5.0
 KINDS = 32
 """Pairs of kinds of noise whose covariance is kept: bins that follow each other are mostly of few kinds."""
 AXES = "rings", "sectors"
-MARGIN = 2.0
+MARGIN = 5.0
 """Logarithm of the likelihood by which bins that are all alike have to surpass shared speckle."""
 WRAPS = 1.5
 """Times the usual gap between sectors, up to which the last is a neighbour of the first."""
@@ -218,11 +219,10 @@ def _alike_slopes(first: BinNoise, other: BinNoise) -> Moved:
 
 
 def _size(first: BinNoise, other: BinNoise) -> float:
-    """Return the size of the noise that both have: 1/P of more pixels, in units of their contrasts."""
-    ratios = first.contrast_ratio, other.contrast_ratio
-    fits_and_ratios = zip((first.fit, other.fit), ratios, strict=True)
-    least = min(float(fit.weight @ (1 / fit.pixels)) / ratio**2 for fit, ratio in fits_and_ratios)
-    return ratios[0] * ratios[1] * least
+    """Return the size of the noise that both have, the geometric mean of 1/P: the less of two estimates of
+    the same is too small."""
+    sizes = (fit.weight @ (1 / fit.pixels) for fit in (first.fit, other.fit))
+    return float(np.sqrt(np.prod([*sizes])))
 
 
 def _deviation(covariance: Matrix) -> Vector:
@@ -467,6 +467,7 @@ def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
     shares = np.array([CORRELATIONS[:, None] ** (4 * distances**power) for power in POWERS[:-1]])
     sizes = np.tensordot(weight, shares, 2)
     variance = float(np.tensordot(weight, shares[..., 0] ** 2, 2) - sizes[0] ** 2)
+    variance += CORRELATIONS[1] ** 8 / 12  # of what lies between two of them
     p = float(chdtrc(1, 2 * (best - independent))) / 2
     return _LikelyShares(sizes, variance**0.5 / max(float(sizes[0]), SMALLEST), p)
 
@@ -493,7 +494,7 @@ def _log_likelihood(rows: "list[_SpeckleOfRow]") -> Float[np.ndarray, "power cor
                 break
         likely = {n for n, x in values_at.items() if x >= max(values_at.values()) - FAR_BELOW}
         # of the largest alone is asked where bins are all alike
-        beside = [n for n in every[COARSE[0] :].tolist() if power and {n - 1, n + 1} & likely]
+        beside = [n for n in every[1:].tolist() if power and {n - 1, n + 1} & likely]
         values_at |= {n: computed(n, power) for n in beside if n not in values_at}
         places = sorted(values_at)
         # a small share changes it linearly

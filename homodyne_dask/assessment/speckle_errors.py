@@ -288,7 +288,7 @@ class SpeckleErrors:
 
     @property
     def of_theta(self) -> NoiseErrors:
-        neighbours = bool(self.shared.shares)
+        neighbours = bool(self.shared.neighbours) and self.shared.uncertainty < 1
         return NoiseErrors(self.covariance, self.dof, self.scaling, self.objection, neighbours)
 
     def sees_decay(self, contrast: PerBin) -> bool:

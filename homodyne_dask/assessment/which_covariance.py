@@ -22,7 +22,7 @@ class NoiseErrors(NamedTuple):
     """Errors of offset and contrast; None where those for independent noise are right."""
     objection: str | None = None
     neighbours: bool = False
-    """Whether neighbouring bins share speckle, by their residuals."""
+    """Whether neighbouring bins are likely to share speckle, by their residuals."""
 
 
 class Candidates(NamedTuple):
@@ -41,7 +41,7 @@ class Candidates(NamedTuple):
 
     @property
     def neighbours(self) -> bool:
-        """Whether neighbours share speckle: residuals of a misfit, to which much objects, do not tell it."""
+        """Whether neighbours are likely to share speckle: residuals of a misfit do not tell it."""
         return self.by_noise is not None and self.by_noise.neighbours and self.noise_known
 
     @property
@@ -97,7 +97,8 @@ CASES = (
     Case("undetermined", "The data, or those that a loss does not treat as outliers, do not determine all "
          "parameters.", "none",
          lambda fit: fit.by_bins.naive is None, lambda fit: fit.by_bins),
-    Case("neighbours", "Neighbouring bins share speckle, and nothing speaks against noise or optimum.",
+    Case("neighbours", "Neighbouring bins are likely to share speckle, and nothing speaks against noise or "
+         "optimum.",
          "speckle",
          lambda fit: fit.neighbours and not fit.valley, _of_noise),
     Case("many_clusters", "There are 8 clusters or more, and 4 degrees of freedom for each parameter and "

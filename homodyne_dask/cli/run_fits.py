@@ -224,7 +224,8 @@ def _fit_many(
         )
     model, (over, prefix, folder) = model_named(config.model), _place_of_index(config, jobs)
     first, correlations = partial(selected, config, config.data[0]), ()
-    rings = [SharedByRings(prepare(first(), model, **config.values()))] if over == "q" else []
+    of_rings = config.over == "q" and not config.over_scans
+    rings = [SharedByRings(prepare(first(), model, **config.values()))] if of_rings else []
     rows, statuses, files, joint_fit = list[fit_rows.FitRow](), set[int](), list[Path](), None
     with client_of(config) as client, folders.locked_folder(folder, f".{prefix}.lock"):
         folders.check_index(folder, config.overwrite or run_options.resume, prefix)

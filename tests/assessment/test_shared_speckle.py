@@ -1,6 +1,7 @@
 """Bins that see one speckle in part: neighbouring rings with correlated fields, sectors that share pixels."""
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,7 @@ from homodyne_dask.assessment.shared_speckle import (
     _SpeckleOfCells,
     shared_fields,
 )
+from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting import speckle_weighting
 from homodyne_dask.fitting.series.many_fits import Job, fit_on_worker
 from homodyne_dask.solver._numpy_internals import one_blas_thread
@@ -120,6 +122,34 @@ def test_fits_of_rings_that_share_speckle_have_correlated_errors(tmp_path, secto
         assert series.correlations[:1] > (0.2,) if correlation else sum(series.correlations) < 0.3
         means.append(series.agreement["D0"])
     assert means[0].stderr > 1.2 * means[1].stderr
+
+
+@pytest.mark.long
+def test_means_over_rings_and_windows_allow_for_what_rings_share(tmp_path):
+    """The rings of one window share speckle, those of two do not."""
+    path, means = stored(tmp_path, RINGS[2:8], correlation=0.9), []
+    for windows in (None, 2):
+        series = hd.fit_each(path, "brownian", over="q", windows=windows)
+        assert series.correlations[0] > 0.2
+        independent = replace(series, correlations=()).agreement["D0"]
+        means.append(series.agreement["D0"].stderr / independent.stderr)
+    assert means == pytest.approx([1.5, 1.5], abs=0.3)
+    by_window = [list(rings.powers_of_q.values()) for rings in series.over_q.values()]
+    assert [len(laws) for laws in by_window] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("size", "uncertainty", "likely"), [(0.24, 0.6, True), (0.24, 1.2, False), (0.0, 0.0, False)]
+)
+def test_errors_are_those_of_speckle_where_a_share_is_above_its_uncertainty(
+    size, uncertainty, likely
+):
+    neighbours = {0: {1: size}, 1: {0: size}} if size else {}
+    shared = SharedSpeckle(np.arange(2), neighbours, (), uncertainty)
+    errors = SimpleNamespace(
+        shared=shared, covariance=np.eye(1), dof=np.ones(1), scaling=None, objection=None
+    )
+    assert SpeckleErrors.of_theta.fget(errors).neighbours == likely
 
 
 def test_workers_send_the_noise_of_bins_where_it_is_needed_alone(tmp_path):
@@ -247,6 +277,16 @@ def test_values_that_share_nothing_have_small_shares_and_no_small_p():
     assert np.mean([likely.p < 0.05 for likely in shares]) < 0.1
 
 
+def test_shares_of_few_values_are_right_on_average():
+    """Half of them are 0, the others anything up to 0.9. With few small ones expected, the mean was 0.16."""
+    sizes = np.where(np.arange(60) % 2, 0.9 * np.arange(60) / 60, 0.0)
+    shares = [
+        shares_of(np.maximum(falling(size, bins=4), np.eye(4)), 4, seed, directions=6)[0].sizes[0]
+        for seed, size in enumerate(sizes)
+    ]
+    assert np.mean(shares) == pytest.approx(sizes.mean(), abs=0.03)
+
+
 def test_values_that_are_all_alike_are_no_speckle():
     shares, _ = shares_of(0.4 * np.eye(8) + 0.6 * np.ones((8, 8)))
     assert (shares.sizes == 0).all()
@@ -283,12 +323,12 @@ def test_short_records_are_looked_at_too(tmp_path, monkeypatch):
 
 
 def test_derivatives_of_other_sign_have_covariances_of_other_sign():
-    def noise(slopes):
+    def noise(slopes, pixels=100.0):
         cells = SimpleNamespace(
             intervals=[0, 1, 2], pairs=np.array([3, 2, 1]), slopes=np.array([slopes, [1, 2, 3]])
         )
         fields = np.diag([1.0, 1.0, 4.0, 1.0]) + 0.1
-        fit = SimpleNamespace(weight=np.ones(1), pixels=np.array([100.0]))
+        fit = SimpleNamespace(weight=np.ones(1), pixels=np.array([pixels]))
         return SimpleNamespace(
             cells=cells, fit=fit, contrast_ratio=1.0,
             of_fields=SimpleNamespace(constant=fields),
@@ -298,6 +338,8 @@ def test_derivatives_of_other_sign_have_covariances_of_other_sign():
     alike = shared_fields(first, noise(np.array([2.0, -2.0, 4.0])))
     turned = shared_fields(first, noise(np.array([-2.0, 2.0, -4.0])))
     np.testing.assert_allclose(alike, first.of_fields.constant / 100, rtol=1e-12)
+    with_fewer_pixels = shared_fields(first, noise(np.array([1.0, -1.0, 2.0]), pixels=64.0))
+    np.testing.assert_allclose(with_fewer_pixels, alike / 0.8, rtol=1e-12)
     np.testing.assert_allclose(turned[2, 2], -alike[2, 2], rtol=1e-12)
     np.testing.assert_allclose(turned[[0, 1, 3]][:, [0, 1, 3]], alike[[0, 1, 3]][:, [0, 1, 3]])
 

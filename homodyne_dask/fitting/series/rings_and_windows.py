@@ -38,6 +38,7 @@ from homodyne_dask.request.request import Request
 from homodyne_dask.results.data.fit_rows import FitRow, fit_row, without_chance
 from homodyne_dask.results.data.series import WORDS
 from homodyne_dask.results.result_classes import FitSeries
+from homodyne_dask.solver.array_shapes import Vector
 from homodyne_dask.solver.scaling_modes import LINEAR
 from homodyne_dask.store.scan import Scan, as_scan
 
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 GROUPS = {"ring": "q", "angle": "angle", "label": "label", "scan": "scan"}
 """Groups of bins of which `per` gives each its own parameters, and what a series is over with them."""
+LEAST_CORRELATION = 0.02
+"""Of the errors of rings, below which they are independent."""
 _FORM_OF_PER = "names of parameters by group, such as {'ring': 'D0'}"
 _SCALING = {"ring": "rings", "angle": "angles", "label": "individual"}
 """The scaling mode in which each group has its own contrast."""
@@ -123,18 +126,22 @@ def jobs_of(
     for subset in subsets:
         opened, path = (lambda scan=subset.scan: scan), folder / subset.folder
         options_of_subset = _options_of(subset, whole, options)
-        job = Job(subset.name, opened, options_of_subset, path, subset.axis_values)
-        jobs.append(job._replace(with_noise=next(iter(subset.axis_values)) == "q"))
+        job, axes = (
+            Job(subset.name, opened, options_of_subset, path, subset.axis_values),
+            subset.axis_values,
+        )
+        jobs.append(job._replace(with_noise="q" in axes and next(iter(axes)) in ("q", "age")))
     return jobs
 
 
 class SharedByRings:
-    """A callback of the fits of single rings, whose noise tells how much speckle they share."""
+    """A callback of the fits of single rings, whose noise tells how much speckle they share; all of a window
+    come before those of the next."""
 
     def __init__(self, whole: Request) -> None:
         self.whole, self.fits = whole, dict[int, str]()
         self.bins: dict[int, BinNoise] = {}
-        self.ended = 0
+        self.ended, self.of_windows = 0, list[Vector]()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, FitEnded):
@@ -142,19 +149,26 @@ class SharedByRings:
             noises_of_store = {} if event.noise is None else event.noise()
             free = {b: n for b, n in noises_of_store.items() if n.columns.shape[1] > 2}
             noises = {self.whole.scan.bins.index(b): noise for b, noise in free.items()}
+            if noises.keys() & self.bins.keys():
+                self._end_window()
             self.bins |= noises
             self.fits |= dict.fromkeys(noises, event.fit)
 
-    def correlations(self) -> tuple[float, ...]:
-        """Return those of the errors of fits 1, 2, ... rings apart, as far as these share speckle."""
+    def _end_window(self) -> None:
         from homodyne_dask.assessment import shared_speckle as shared  # lazy: it loads JAX
 
-        if len(self.bins) < 2:
-            return ()
-        scan, clusters = self.whole.scan, self.whole.clusters
-        likely = shared.likely_shares(scan, clusters, self.bins, self.fits)["rings"]
-        of_errors = np.mean([shared.part_of_errors(noise) for noise in self.bins.values()])
-        return tuple((of_errors * likely.of_neighbours).tolist())
+        if len(self.bins) > 1:
+            scan, clusters = self.whole.scan, self.whole.clusters
+            likely = shared.likely_shares(scan, clusters, self.bins, self.fits)["rings"]
+            of_errors = np.mean([shared.part_of_errors(noise) for noise in self.bins.values()])
+            self.of_windows.append(of_errors * likely.sizes)
+        self.bins.clear()
+
+    def correlations(self) -> tuple[float, ...]:
+        """Return those of the errors of fits 1, 2, ... rings apart, as a mean over windows."""
+        self._end_window()
+        mean = np.mean(self.of_windows, axis=0) if self.of_windows else np.zeros(0)
+        return tuple(mean[: int((mean > LEAST_CORRELATION).cumprod().sum())].tolist())
 
 
 def _check_scaling(scaling: str, subsets: Sequence[Subset], whole: Scan) -> None:
@@ -247,7 +261,7 @@ def fit_each(
     jobs, shared = [], SharedByRings(requests[0])
     for subsets_of_scan, scan in zip(subsets, scans, strict=True):
         jobs += jobs_of(subsets_of_scan, scan, options, Path())
-    of_rings = [shared] if axis == "q" else []
+    of_rings = [shared] if over == "q" and over_scans is None else []
     rows = _rows_of(jobs, model, client, [*callbacks, *of_rings])
     correlations = shared.correlations() if of_rings else ()
     return FitSeries(axis, tuple(rows), correlations=correlations)

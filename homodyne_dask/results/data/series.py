@@ -218,7 +218,8 @@ class SeriesValues(HandedOut):
     global_fit: GlobalFit | None = None
     """The joint fit of which each scan is an entry; None for independent fits."""
     correlations: tuple[float, ...] = ()
-    """Of the errors of fits 1, 2, ... rings apart that share speckle; none where they are independent."""
+    """Of the errors of fits 1, 2, ... rings apart, in one window, that share speckle; none where they are
+    independent."""
 
     @property
     def converged(self) -> bool:
@@ -404,7 +405,8 @@ class SeriesValues(HandedOut):
         every = np.unique([row.at["q"] for row in self.entries])
         ring = np.searchsorted(every, [row.at["q"] for row in rows])
         at_distance = np.pad([1.0, *self.correlations], (0, len(every)))
-        return at_distance[np.abs(np.subtract.outer(ring, ring))]
+        window = [row.at.get("from", 0.0) for row in rows]
+        return at_distance[np.abs(np.subtract.outer(ring, ring))] * np.equal.outer(window, window)
 
     def power_of_q(self, name: str) -> PowerLawOfQ | None:
         """Return the exponent of a quantity as a power of q; None if unknown, not over q, or `correlated`."""

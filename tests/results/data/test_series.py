@@ -549,6 +549,19 @@ def test_a_series_knows_how_far_its_rings_are_apart(tmp_path):
     assert read.agreement == series.agreement
 
 
+def test_rings_of_two_windows_share_no_speckle():
+    places = [
+        {"age": start + 5.0, "from": start, "to": start + 9.0, "q": q}
+        for start in (0.0, 10.0)
+        for q in (0.01, 0.02)
+    ]
+    rows = [ended({"D0": 1e4 + 100 * n}, place) for n, place in enumerate(places)]
+    series = FitSeries("age", tuple(rows), None, (0.5,))
+    together = [[1, 0.5], [0.5, 1]]
+    np.testing.assert_array_equal(series._correlation_of(rows), np.kron(np.eye(2), together))
+    assert all(rings.correlations == (0.5,) for rings in series.over_q.values())
+
+
 def test_of_shares_that_no_speckle_has_p_is_still_known():
     rng, apart = np.random.default_rng(5), np.abs(np.subtract.outer(np.arange(40), np.arange(40)))
     correlation = np.where(apart <= 12, 0.97**apart, 0.0)
