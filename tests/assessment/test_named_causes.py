@@ -27,7 +27,7 @@ def fitted(setup, folder, seed=0) -> tuple[hd.Scan, hd.FitResult]:
     ("motion", "model", "other", "ratio"),
     [
         pytest.param(PARABOLIC, "couette", "poiseuille", AT_WALL, marks=pytest.mark.long),
-        (LINEAR, "poiseuille", "couette", 1 / AT_WALL),
+        pytest.param(LINEAR, "poiseuille", "couette", 1 / AT_WALL, marks=pytest.mark.long),
     ],
 )
 def test_the_other_profile_is_named_and_the_model_that_has_it(
@@ -65,6 +65,7 @@ def test_models_of_the_two_profiles_are_pairs(name, other):
     assert model.with_other_profile.with_other_profile == model
 
 
+@pytest.mark.long
 def test_afterglow_is_named_and_gone_without_the_first_lag(tmp_path):
     scan, result = fitted(replace(THREE, detector=Detector(afterglow=0.07)), tmp_path)
     (first,) = result.findings.of("first-lag")
@@ -73,6 +74,7 @@ def test_afterglow_is_named_and_gone_without_the_first_lag(tmp_path):
     assert not hd.fit(scan, "power_law", min_lag=2).misfit
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bins", [2, 7])
 def test_noise_of_the_beam_is_named_and_not_single_frames(bins, tmp_path):
     detector = Detector(beam=0.08, divided=False)

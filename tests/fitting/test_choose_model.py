@@ -88,6 +88,7 @@ def test_the_simplest_model_that_predicts_the_angles_left_out_is_chosen(tmp_path
     assert hd.compare(found.results) == found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("option", [{"convention": "homodyne"}, {"precision": "mixed"}])
 def test_models_that_do_not_take_an_option_are_left_out_of_a_choice(tmp_path, option):
     scan = store(measured([20000.0, -0.6, 0.0], 40, angles(3), sigma=0.02), tmp_path)
@@ -212,6 +213,7 @@ def test_the_sum_of_two_decays_is_found_in_a_table_of_one_curve(tmp_path):
     assert found.not_compared["frozen"].startswith("with an offset of 1")
 
 
+@pytest.mark.long
 def test_a_stretched_decay_is_found_in_a_table_of_one_q(tmp_path):
     delay = np.geomspace(1e-3, 10, 40)
     noise = 3e-4 * np.random.default_rng(0).standard_normal(40)

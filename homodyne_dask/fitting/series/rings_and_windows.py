@@ -126,10 +126,8 @@ def jobs_of(
     for subset in subsets:
         opened, path = (lambda scan=subset.scan: scan), folder / subset.folder
         options_of_subset = _options_of(subset, whole, options)
-        job, axes = (
-            Job(subset.name, opened, options_of_subset, path, subset.axis_values),
-            subset.axis_values,
-        )
+        axes = subset.axis_values
+        job = Job(subset.name, opened, options_of_subset, path, axes)
         jobs.append(job._replace(with_noise="q" in axes and next(iter(axes)) in ("q", "age")))
     return jobs
 
