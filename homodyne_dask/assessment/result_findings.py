@@ -53,6 +53,8 @@ MAX_REDCHI |= {"residuals": 100.0}
 """Reduced χ² above which it is named first: by the source of σ, and where means of residuals were tested.
 
 In units of the scatter of neighbours, it was up to 63 for curves of photons, whose noise is alike there."""
+HIGH_OF_NEIGHBOURS = 4.0
+"""χ² of a table without errors above which it is said that the model was not checked."""
 LEVEL_OF_TABLE = 0.005
 """Probability by chance of so large a χ² below which a model is said to be wrong."""
 ALONG_FLOW = 30
@@ -145,6 +147,9 @@ def misfit(end: AssessedFit) -> Iterator[Finding]:
     if request.scan.is_table:
         few = None if assessment.errors.robust is not None else MIN_CLUSTERS
         yield finding("points-correlated", few=few)
+        redchi, source = end.reduced.redchi(end.free), request.scan.attributes.sigma_source
+        if source == "residuals" and HIGH_OF_NEIGHBOURS < redchi <= MAX_REDCHI[source]:
+            yield _advised(end, "table-not-checked", redchi=redchi)
     elif request.scan.smoothed:
         yield finding("not-checked")
         return  # of smoothed noise, χ² tells nothing of the model

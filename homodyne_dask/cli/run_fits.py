@@ -74,7 +74,8 @@ def run_fits(config: FitConfig, run_options: RunOptions) -> int:
     if len(jobs) == 1 and not (config.over or config.over_scans):
         return _fit_one(config, jobs[0], run_options, shown)
     # of many fits, each report is in its folder; as JSON all are printed
-    status = _fit_many(config, jobs, run_options, shown if run_options.as_json else None)
+    in_lines = partial(_print_result, True, indent=None)
+    status = _fit_many(config, jobs, run_options, in_lines if run_options.as_json else None)
     if not picture_format and config.pictures is None:
         folder = in_line(str(jobs[0].folder))
         command = f"`homodyne-dask show {folder} --pictures`"
@@ -169,10 +170,12 @@ def _with_chosen_model(config: FitConfig, resume: bool) -> tuple[FitConfig, list
     return config, [job._replace(compared=rows, options=options)]
 
 
-def _print_result(as_json: bool, job: Job, result: FitResult, files: Sequence[Path]) -> None:
+def _print_result(
+    as_json: bool, job: Job, result: FitResult, files: Sequence[Path], indent: int | None = 1
+) -> None:
     folder = str(job.folder)
     if as_json:
-        echo_json({"folder": folder} | result.to_dict())
+        echo_json({"folder": folder} | result.to_dict(), indent)
     else:
         echo(str(result))
     names = ", ".join(str(file.relative_to(job.folder)) for file in files)

@@ -62,7 +62,8 @@ class RunOptions(Options):
     resume: bool = option(False, OUTPUT, use=COMMON)
     """Resume an interrupted fit from its checkpoint, if there is one; otherwise start a new fit."""
     as_json: bool = option(False, OUTPUT, use=COMMON, names=("--json",))
-    """Print a JSON object for each fit; everything else goes to stderr."""
+    """Print a JSON object for each fit, of several in a line each; everything else goes to stderr. Failed fits
+    are in scans.json or series.json."""
 
 
 class PicturesCommand(click.Command):
@@ -143,7 +144,12 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
         return config
     from homodyne_dask.api import tables_read  # lazy: it loads h5py
 
-    return config.replaced(data=tables_read(config.data, config.overwrite))
+    try:
+        return config.replaced(data=tables_read(config.data, config.overwrite))
+    except OptionError as e:
+        raise OptionError(
+            f"{e.args[0]}; give them to `homodyne-dask ingest`, and its store to `fit`"
+        ) from e
 
 
 def workers_of_options(data: str | AnyPath, options: Mapping[str, Any]) -> FitConfig:

@@ -213,7 +213,8 @@ def _as_g2(
         "g2 - 1": (less, "1 was added"),
         "contrast": (
             contrast,
-            "the variance of the intensity over the square of its mean, less that of counting; 1 was added",
+            "K², the variance of the intensity over the square of its mean, less that of counting (square "
+            "K, its root, first); 1 was added",
         ),
         "g1": (field, "g2 - 1 is its square times the contrast"),
     }
@@ -332,9 +333,10 @@ _ERROR = re.compile(
     r"|(standard )?deviation)(?![a-z])|(?<![a-z])[dsδ]_?(g[_^({]*[12]|isf)"
 )
 _CONTRAST = re.compile(
-    r"(?:speckle[ _])?(?:contrast|visibility)(?:[^a-z²^*]|_q|$)(?!\^|\*)(?!.*(?:%|\bk\b))"
+    r"k ?(?:\^|\*\*)?2(?!\d)|k²"
+    r"|(?:speckle[ _])?(?:contrast|visibility)(?:[^a-z²^*]|_q|$)(?!\^|\*)(?!.*(?:%|\bk\b))"
 )
-"""Not in per cent, nor K, its root."""
+"""Not in per cent, nor K, its root, but its square."""
 _NUMBER = r"(?:\d*\.|0,)?\d+(?:e[-+]?\d+)?"
 _Q = re.compile(
     rf"(?:^|[^a-z])q[a-z]{{0,2}}(?:\s*[=:]\s*|[_ ]?(?=\d*\.\d))({_NUMBER})(?:[\s_(\[]*({PER_LENGTH}))?"
@@ -507,8 +509,8 @@ def _mistakes(
     strange = [column.name for column in roles["value"] if column.kind == ""]
     if strange and options.column_is is None:
         yield (
-            f": column {strange[0]!r} is none of delay, q, g2, g2-1, g1, f (or ISF, which is g1), "
-            f"or an error of one, as err(q=0.01): remove it, or {NAME_THEM}"
+            f": column {strange[0]!r} is none of delay, exposure, q, g2, g2-1, g1, f (or ISF, which is g1), "
+            f"contrast (K², not K), or an error of one, as err(q=0.01): remove it, or {NAME_THEM}"
         )
     if n_errors not in (0, n_curves):
         yield f" has {n_curves} columns of g2 and {n_errors} of errors: {NAME_THEM}"

@@ -147,6 +147,8 @@ def test_columns_that_are_not_the_contrast_are_refused(tmp_path, first, name, sa
         ("exposure", "speckle contrast q=0.008"),
         ("T_exp (s)", "visibility(q=0.008)"),
         ("exposure_time", "V(q=0.008)"),
+        ("exposure (s)", "K^2 (q=0.008)"),
+        ("exposure (s)", "K2 (q=0.008)"),
     ],
 )  # fmt: skip
 def test_other_names_of_exposure_and_contrast_are_known_or_given(tmp_path, first, name):
@@ -170,6 +172,23 @@ def test_an_exposure_is_no_part_of_a_sum_which_would_be_averaged_twice(name):
 def test_per_cent_and_the_root_of_the_contrast_are_no_contrast(tmp_path, name):
     with pytest.raises(SourceError):
         hd.read_g2(table(tmp_path, np.full(len(T), 0.2), name=name))
+
+
+def test_a_table_without_errors_says_that_the_model_was_not_checked(tmp_path):
+    tau = np.linspace(0.05, 4, 40)
+    fits = {}
+    for what, f in {
+        "right": np.exp(-tau),
+        "wrong": np.exp(-(tau**0.8)),
+    }.items():
+        g2 = 1 + 0.3 * f + 0.002 * np.random.default_rng(0).normal(size=len(tau))
+        path = tmp_path / f"{what}.csv"
+        header = "delay (s), g2 (q=0.008)"
+        np.savetxt(path, np.column_stack([tau, g2]), delimiter=",", header=header, comments="")
+        fits[what] = hd.fit(hd.read_g2(path), "brownian", offset={"prior": (1.0, 1e-5)})
+    assert 4 < fits["wrong"].redchi < 100
+    assert "table-not-checked" in fits["wrong"].findings.codes
+    assert "table-not-checked" not in fits["right"].findings.codes
 
 
 def test_few_points_that_scatter_by_chance_are_no_misfit(tmp_path):

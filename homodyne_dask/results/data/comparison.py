@@ -396,9 +396,14 @@ def _require_comparable(fits: Mapping[str, FitValues]) -> None:
     for name, fit in further_fits:
         for setting, value in _in_common(fit).items():
             if value != expected[setting]:
+                remedy = "fit both in the same way"
+                if setting == "data":
+                    remedy = (
+                        "models are compared on the same data; hd.compare_results compares values"
+                    )
                 raise OptionError(
                     f"{first} and {name} were fitted with different {setting} ({shown(expected[setting])} "
-                    f"and {shown(value)}): fit both in the same way"
+                    f"and {shown(value)}): {remedy}"
                 )
         scaling = fit.config["scaling"]
         if (mode == "individual") != (scaling == "individual"):

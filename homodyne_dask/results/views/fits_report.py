@@ -320,6 +320,8 @@ def _powers(series: series_data.SeriesValues) -> list[Table | Sentences]:
         rate = f"{name} at {age:.4g} s" if "J" in rings.names and not place else name
         head = ", ".join(filter(None, (rate, place)))
         power = numbers.value_and_error(law.exponent, law.stderr)
+        if (used := law.freedom + 2) < len(rings.entries):
+            power += f" ({used} of {len(rings.entries)} fits)"
         mean = "-"
         if (D := consistent(rings, "D", sure)) is not None:
             mean = with_unit(numbers.value_and_error(D.mean, D.stderr), rings.unit("D"))

@@ -106,7 +106,7 @@ MISTAKES = [
     (text(",", "tau,g2", TAU, G2[0], ERROR[0]), {"q": 0.004}, "has 2 names .*: name the columns in one line"),
     (text(" ", "tau g2 (q=0.004)", TAU, G2[0]), {}, r"column '\(q=0.004\)' does not contain"),
     (text(",", "file,tau,g2", TAU, TAU, G2[0]).replace("\n", "\n1A"), {"q": 0.1}, "column 'file' does not"),
-    (text(",", "q_index,tau,g2", TAU, TAU, G2[0]), {"q": 0.1}, "column 'q_index' is none of delay, q, g2"),
+    (text(",", "q_index,tau,g2", TAU, TAU, G2[0]), {"q": 0.1}, "column 'q_index' is none of delay, exp"),
     ("delay\tg2(q=0.0123)\n1,000\t1\n2,000\t1\n", {}, "'delay' does not contain numbers alone"),
     (text(",", "tau,g2,kelvin", TAU, G2[0], TAU), {"q": 0.004}, "column 'kelvin' is none of delay"),
     (text(",", "tau,g2_1,g2_2,err", TAU, *G2[:2], TAU), {}, "2 columns of g2 and 1 of errors"),
@@ -125,7 +125,7 @@ MISTAKES = [
     (text(",", "tau,g2-1,g2-2", TAU, *G2[1:]), {"q": 0.0123}, "of one q: keep one"),
     (text(",", "tau,g2,g1", TAU, G2[2], np.sqrt(5 * (G2[2] - 1))), {"q": 0.0123}, "of one q: keep"),
     (text(",", "tau,q=0.0123", TAU, G2[2] - 1), {}, "whether 'q=0.0123' is g2, g2 - 1 or g1"),
-    (text(",", "tau,T-150K", TAU, G2[2]), {"q": 0.0123}, "column 'T-150K' is none of delay, q, g2"),
+    (text(",", "tau,T-150K", TAU, G2[2]), {"q": 0.0123}, "column 'T-150K' is none of delay, exp"),
     (text(",", "lag,D(q=0.0123)", TAU, 5e3 * (1.2 - G2[2])), {}, r"column 'D\(q=0\.0123\)' is none"),
 ]  # fmt: skip
 
