@@ -62,8 +62,8 @@ class RunOptions(Options):
     resume: bool = option(False, OUTPUT, use=COMMON)
     """Resume an interrupted fit from its checkpoint, if there is one; otherwise start a new fit."""
     as_json: bool = option(False, OUTPUT, use=COMMON, names=("--json",))
-    """Print a JSON object for each fit, of several in a line each; everything else goes to stderr. Failed fits
-    are in scans.json or series.json."""
+    """Print a JSON object for each fit, of several in a line each; everything else goes to stderr. Failed
+    fits are in scans.json or series.json."""
 
 
 class PicturesCommand(click.Command):
