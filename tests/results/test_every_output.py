@@ -172,7 +172,7 @@ def test_a_summary_of_an_earlier_version_is_read_with_the_same_rule(result, tmp_
     np.testing.assert_array_equal(read["upper_limit"], result.parameters["upper_limit"])
 
 
-def test_a_limit_of_a_parameter_is_none_of_what_is_tied_to_it_by_a_curve(tmp_path):
+def test_a_limit_is_one_of_what_grows_with_it_and_none_of_what_is_tied_by_a_curve(tmp_path):
     t, noise = 0.1 * np.arange(60), np.random.default_rng(4).standard_normal((4, 60, 60))
     c2 = 1 + 0.3 * np.exp(-0.04 * np.abs(t[:, None] - t)) + 0.09 * np.triu(noise, 1)
     source = {"c2": np.triu(c2) + np.triu(c2, 1).transpose(0, 2, 1), "q": [0.006] * 4}
@@ -183,3 +183,8 @@ def test_a_limit_of_a_parameter_is_none_of_what_is_tied_to_it_by_a_curve(tmp_pat
     assert np.isfinite(result.params["D0"].upper_limit)
     assert np.isnan(result.derived["alpha"].value)
     assert result.derived["alpha"].limit == ""
+    stretched = hd.fit(tmp_path / "a.zarr", "stretched", fixed={"stretching": 1.0})
+    limit = stretched.params["rate"].upper_limit
+    assert np.isfinite(limit)
+    assert stretched.derived["Gamma"].upper_limit == limit
+    assert stretched.derived["tau"].lower_limit == 1 / limit

@@ -305,7 +305,8 @@ def _power_law(result: FitValues, power: str, base: float) -> Quantity:
     rate, *exponent = (fitted[name].optimum for name in names)
     factor = base ** exponent[0] if exponent else 1.0
     slope = np.array([factor, rate * factor * np.log(base)])[: len(names)]
-    return _follows(result, names, slope, rate * factor, "1/s")
+    linear = not exponent or not fitted[power].varied
+    return _follows(result, names, slope, rate * factor, "1/s", linear=linear)
 
 
 def moments_of_distribution(result: FitValues) -> tuple[Quantity, Quantity]:
