@@ -26,8 +26,8 @@ class Setup:
     """A motion, the detector that sees it, and how its scans are read and fitted."""
 
     motion: Motion
-    model: str
-    """"": models are compared."""
+    model: Any
+    """A name, or a user's model; "": models are compared."""
     detector: Detector = field(default_factory=Detector)
     q: Sequence[float] = (RING,)
     sectors: int = 0
@@ -37,7 +37,9 @@ class Setup:
     read_with: Mapping[str, Any] = field(default_factory=dict)
     """Options of ingest."""
     way: str = "fit"
-    """fit, compare or series: which function of the library is measured."""
+    """fit, compare, series, rings or posterior: which function of the library is measured."""
+    true: Mapping[str, float] | None = None
+    """Of the parameters that are measured, where they are not those of FREE and of the motion."""
     time: np.ndarray | None = None
     """Of frames that are not evenly spaced."""
     jitter: float = 0.0
@@ -49,6 +51,8 @@ class Setup:
 
     def truth(self) -> dict[str, float]:
         """Return true values of fitted parameters; none where the motion has no such parameters."""
+        if self.true is not None:
+            return dict(self.true)
         names = "" if self.motion.rate else FREE[self.model]
         truth = {name: getattr(self.motion, name) for name in names.split()}
         return truth | ({"power of q": 2.0} if self.way == "series" else {})

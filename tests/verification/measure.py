@@ -17,7 +17,7 @@ from tests.verification.rows import ROWS
 
 GENERAL = ("model-misfit", "model-misfit-shape")
 """Findings of a misfit that name no cause."""
-VERDICTS = ("misfit", "not adequate", "disagreement (p < 0.01)")
+VERDICTS = ("misfit", "not adequate", "disagreement (p < 0.01)", "not reliable")
 Value = tuple[float | None, float | None, float | None]
 """Of a parameter: value, stderr and dof; None: unknown."""
 HEADER = ("row", "truth", "setting", "n", "expected", "found", "named", "s a scan")
@@ -61,7 +61,33 @@ def in_series(scan: hd.Scan, setup: Setup) -> dict[str, Any]:
     return {"values": values, "disagreement (p < 0.01)": bool(mean.p < 0.01)}
 
 
-WAYS = {"fit": fitted, "compare": compared, "series": in_series}
+def of_rings(scan: hd.Scan, setup: Setup) -> dict[str, Any]:
+    """Fit each ring with a D0 of its own, and the rest in common."""
+    series = hd.fit_each(scan, setup.model, **setup.options)
+    values = {}
+    for name in setup.truth():
+        parameter, _, ring = name.partition(" of ring ")
+        result = series.results[int(ring or 1) - 1]
+        assert result is not None
+        p = result.params[parameter]
+        values[name] = p.value, p.stderr, p.dof
+    return {"values": values}
+
+
+def in_posterior(scan: hd.Scan, setup: Setup) -> dict[str, Any]:
+    """Sample the posterior: half of the widths of its central intervals stand for errors."""
+    posterior = hd.posterior(hd.fit(scan, setup.model, **setup.options), scan, draws=1000)
+    place = {name: n for n, name in enumerate(posterior.result.parameters["param"].values.tolist())}
+    values = {}
+    for name in setup.truth():
+        low, middle, high = np.quantile(posterior.theta[:, place[name]], [0.1587, 0.5, 0.8413])
+        values[name] = float(middle), float(high - low) / 2, None
+    return {"values": values, "not reliable": not posterior.reliable}
+
+
+WAYS = {
+    "fit": fitted, "compare": compared, "series": in_series, "rings": of_rings, "posterior": in_posterior
+}  # fmt: skip
 
 
 def measured(name: str, seed: int, number: int) -> dict[str, Any]:

@@ -5,8 +5,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+import homodyne_dask as hd
 from tests.verification.cases import RING, SPACING, Row, Setup
 from tests.verification.speckle import GAP, Detector, Motion
 
@@ -29,6 +31,14 @@ FAST_AND_SLOW = SPACING * np.concatenate([np.arange(50), 60 + 4 * np.arange(50)]
 SLOW = FAST_AND_SLOW > 5.5
 SIMPLE = {"models": ["brownian", "power_law", "static"]}
 CAUSES = {"bursts": ("frames-missing",), "counts-per-second": ("counts-contradicted",)}
+STRETCHED_BY_USER = hd.separable(
+    lambda theta, t1, t2, bin: jnp.exp(-((bin.q**2 * theta[0] * (t2 - t1)) ** theta[1])),
+    [
+        hd.Parameter("D", unit="Å²/s", bounds=(1, 1e8), scale="log"),
+        hd.Parameter("exponent", bounds=(0.2, 2)),
+    ],
+    name="stretched_by_user",
+)
 RIGHT, WRONG, COVERED, SCATTER = "misfit 1.3 %", "misfit", "68/95", "sd of pulls 1"
 GOOD = f"{COVERED}, {RIGHT}"
 
@@ -69,6 +79,23 @@ def shared_speckle() -> Iterator[Row]:
         setup = Setup(STILL, "brownian", Detector(neighbours=rho), q=MANY[:8], way="series")
         truth = f"8 rings, field correlation of neighbours {rho:g}"
         yield row(f"series-{rho:g}", truth, "brownian, over q", setup=setup)
+
+
+def further() -> Iterator[Row]:
+    row = partial(Row, "16", expected=COVERED)
+    drifting, three = Motion(1e4, -0.3, 1e3), dict[str, Any](sectors=3)
+    true = {"D0": 1e4, "alpha": -0.3}
+    setup = Setup(drifting, "static", options={"tie": {"D_offset": "D0/10"}}, true=true, **three)
+    yield row("tie", "D_offset = D0/10", "static, tied; bins: 3", setup=setup)
+    setup = Setup(STILL, STRETCHED_BY_USER, q=RINGS, true={"D": 1e4, "exponent": 1.0})
+    yield row("user-model", "Brownian", "a user's stretched decay, 3 rings", setup=setup)
+    setup = Setup(AGEING, "power_law", sectors=500, frames=40)
+    yield row("500-bins", "power law", "power_law, bins: 500, 40 frames", setup=setup)
+    of_rings = {f"D0 of ring {n}": 1e4 for n in (1, 3)} | {"alpha": -0.3}
+    setup = Setup(AGEING, "power_law", q=RINGS, way="rings", options={"per": {"ring": "D0"}}, true=of_rings)
+    yield row("per-ring", "power law", "power_law, D0 of each of 3 rings, alpha of all", setup=setup)
+    setup = Setup(AGEING, "power_law", way="posterior", options={"prior": {"alpha": [-0.3, 0.05]}}, **three)
+    yield row("posterior", "power law", "posterior with a prior of alpha; bins: 3", setup=setup)
 
 
 def losses() -> Iterator[Row]:
@@ -164,5 +191,5 @@ def records() -> Iterator[Row]:
 # fmt: on
 
 
-GROUPS = right, shared_speckle, losses, rates, choices, profiles, causes, records
+GROUPS = right, shared_speckle, losses, rates, choices, profiles, causes, records, further
 ROWS = {row.name: row for group in GROUPS for row in group()}
