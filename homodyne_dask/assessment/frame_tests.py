@@ -173,15 +173,18 @@ def whole_range(scan: Scan, alternative: Alternative, contrast: float) -> Altern
     return alternative._replace(place=place, size=float(size[best]) / contrast)
 
 
-def scan_of_frames(scan: Scan, first: int, last: int) -> int:
-    """Return the number of the scan that alone differs in these frames from those beside; 0 for several."""
+def scan_of_frames(scan: Scan, first: int, last: int) -> tuple[int, float]:
+    """Return the number of the scan that alone differs in these frames from those beside, and by how much
+    more than the mean of all that have them; 0 for several."""
     means = np.ma.masked_invalid(scan.frame_means)
     inside, beside = means[:, first : last + 1], means[:, max(first - DRIFT, 0) : last + 1 + DRIFT]
-    excess = (inside.mean(1) - beside.mean(1)).filled(0.0)
-    numbers = np.unique(scan.scan_number)
-    sizes = [abs(excess[scan.scan_number == n].mean()) for n in numbers]
-    *_, other, largest = np.sort([0.0, *sizes])
-    return int(numbers[np.argmax(sizes)]) if other < largest / 2 else 0
+    excess, numbers = inside.mean(1) - beside.mean(1), np.unique(scan.scan_number)
+    of_scans = np.ma.stack([excess[scan.scan_number == n].mean() for n in numbers])
+    sizes = np.abs(of_scans.filled(0.0))
+    largest = int(np.argmax(sizes))
+    if sizes.sum() - sizes[largest] >= sizes[largest] / 2:
+        return 0, 1.0
+    return int(numbers[largest]), float(of_scans[largest] / of_scans.mean())
 
 
 def _excess(means: Float[np.ndarray, "bin t"], weights: tuple[float, ...]) -> np.ndarray:

@@ -277,11 +277,10 @@ def _of_alternative(end: AssessedFit, alternative: Alternative) -> Finding:
 def _of_frames(end: AssessedFit, size: float, first: int, last: int) -> Finding:
     """Return that frames differ, of one scan of several with what leaves them out of this one alone."""
     scan, others = end.request.scan, not end.assessment.alone
-    number = scan_of_frames(scan, first, last) if scan.has_repeats else 0
+    number, ratio = scan_of_frames(scan, first, last) if scan.has_repeats else (0, 1.0)
     if number and (of_scan := scan.select(scan=number)).bins != scan.bins:
         end, others = replace(end, request=replace(end.request, scan=of_scan)), True
-        bins = np.isfinite(scan.frame_means[:, first : last + 1]).all(1).sum()
-        size *= float(bins) / len(of_scan.bins)
+        size *= ratio
     of_ingest = f"--exclude-frames {f'{number}:' * (number > 0)}{first}-{last}" if others else ""
     numbers = {"frames": [first, last], "alone": first == last, "scan": number, "ingest": of_ingest}
     option = f"--exclude-frames {first}:{last + 1}"

@@ -170,14 +170,14 @@ def _scores(
     for name, _, change, places in columns:
         if places is not None:
             tested += [(name, places[b], outside) for b, outside in metric.alone(change)]
-    scores = []
+    scores, positive = [], np.where(contrast > 0, contrast, np.inf)
     for name, place, outside in tested:
         if outside is None:
             continue
         step, k, freedom = outside.inverse @ outside.score, outside.independent, outside.freedom
         square = float(outside.score @ step) / outside.excess
         changes = [
-            (np.abs(changes @ step).max(1) / contrast[bins])[contrast[bins] > 0].max(initial=0.0)
+            (np.abs(changes @ step).max(1) / positive[bins]).max()
             for bins, changes in outside.columns
         ]
         share, p = float(max(changes)), float(fdtrc(k, freedom, square / k))

@@ -61,10 +61,9 @@ SMALLEST = 0.02
 """Share below which bins are independent."""
 LONGEST_ROW, MOST_ROWS = 12, 6
 """Bins of a row, and rows, whose likelihood is computed."""
-MOST_DIRECTIONS, OF_MANY_ROWS = 40, 24
-"""Combinations of cells of a bin, those with the most speckle, of up to FEW_ROWS rows and of more: 24 tell
-0.7 to 0.95 of what 40 do."""
-FEW_ROWS = 2
+MOST_DIRECTIONS = 40
+"""Combinations of cells of a bin, those with the most speckle. By 24, independent bins are more often taken
+for such that share."""
 LEAST_INFORMATION = 0.1
 """Of a row on its share, in which the noise is that of counting: the share does not matter, either."""
 ENOUGH_VALUES = 20
@@ -396,10 +395,6 @@ class _SpeckleOfCells(NamedTuple):
         changes = {name: to @ change for name, change in changes.items()}
         return cls(noise, to, parts[: -1 - MOST_DIRECTIONS : -1], changes)
 
-    def strongest(self, number: int) -> "_SpeckleOfCells":
-        changes = {name: change[:number] for name, change in self.changes.items()}
-        return self._replace(to=self.to[:number], speckle=self.speckle[:number], changes=changes)
-
     @property
     def information(self) -> float:
         """On the share of a neighbour that is like it."""
@@ -454,8 +449,7 @@ def part_of_errors(noise: BinNoise) -> float:
 def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
     """Return what the residuals of rows of bins tell of their shares."""
     chosen = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int)
-    directions = OF_MANY_ROWS if len(chosen) > FEW_ROWS else MOST_DIRECTIONS
-    speckle_of_rows = [_SpeckleOfRow.of(rows[n], cells_of, directions) for n in chosen]
+    speckle_of_rows = [_SpeckleOfRow.of(rows[n], cells_of) for n in chosen]
     log = _log_likelihood([of_row for of_row in speckle_of_rows if of_row is not None])
     *of_speckle, all_alike = log.max(1)
     best, independent = max(of_speckle), log[0, 0]
@@ -512,9 +506,9 @@ class _SpeckleOfRow(NamedTuple):
     """What fits and misfits change, orthonormal, and the residuals."""
 
     @classmethod
-    def of(cls, row: _Row, cells_of: _CellsOf, directions: int) -> "_SpeckleOfRow | None":
+    def of(cls, row: _Row, cells_of: _CellsOf) -> "_SpeckleOfRow | None":
         """Return the values of a row; None with too few, or with next to no speckle."""
-        bins, apart = [cells_of(b).strongest(directions) for b in row[0]], row[1]
+        bins, apart = [cells_of(b) for b in row[0]], row[1]
         if sum(of_bin.information for of_bin in bins) < LEAST_INFORMATION:
             return None
         lengths = [len(of_bin.to) for of_bin in bins]

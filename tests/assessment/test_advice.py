@@ -54,6 +54,7 @@ TYPED = {
     "repeats": "scans.zarr --model static",
     "one of the repeats": "scans.zarr --model brownian --scan 2 --label 1,2",
     "a table of g2": "curves.zarr --model brownian",
+    "a table without errors": "plain.zarr --model brownian",
     "two of the repeats": "scans.zarr --model brownian --scan 1 --scan 3",
     "a gel": "rings.zarr --model 'frozen + brownian' --offset prior=1:0.001",
 }
@@ -80,6 +81,7 @@ def folder(tmp_path_factory):
     head = "lag (s)," + ",".join(f"g2 q={q} 1/A" for q in (0.004, 0.006, 0.008))
     np.savetxt(folder / "curves.csv", curves, delimiter=",", header=head, comments="")
     hd.ingest(folder / "curves.csv", folder / "curves.zarr", sigma=0.01)
+    hd.ingest(folder / "curves.csv", folder / "plain.zarr")
     return folder
 
 

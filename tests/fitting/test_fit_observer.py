@@ -43,7 +43,7 @@ def test_a_fit_emits_each_pass_and_its_end_and_every_pair_once_with_its_rate(sca
     first, last = shown[0], shown[-1]
     assert (first.title, first.where) == ("static fitted to A0001_c2.zarr", "in this process")
     assert (first.pairs, first.bins, first.done, first.outcome) == (3540, 2, (), "RUNNING")
-    assert (last.outcome, last.sentence) == (result.outcome.name, result.outcome.value)
+    assert (last.outcome, last.sentence) == (result.outcome.name, result.verdict)
     assert [one.chisqr for one in last.done] == [entry["chisqr"] for entry in result.run.history]
     accepted = [entry["accepted"] for entry in result.run.history]
     assert [one.accepted for one in last.done] == accepted

@@ -1,5 +1,7 @@
 """Fits of a store of repeats, all scans in one or each by itself, and of each angle by itself."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -192,7 +194,20 @@ def test_frames_that_another_scan_lacks_are_not_said_to_differ_there(tmp_path):
     odd = scan_file(tmp_path / "odd.npz", 1, frames=100, bright=[*range(40, 46)])
     for files, number in (([gone, odd], 2), ([odd, gone], 1)):
         scan = hd.open_dataset(ingest.ingest(files, tmp_path / f"{number}.zarr").store)
-        assert scan_of_frames(scan, 40, 45) == number
+        assert scan_of_frames(scan, 40, 45) == (number, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("excess", "number", "ratio"),
+    [((0.0, 0.2, 0.0), 2, 3.0), ((0.11, 0.25, 0.11), 0, 1.0), ((0.25, 0.1), 1, 0.25 / 0.175)],
+)
+def test_frames_are_of_one_scan_only_where_the_others_differ_little_in_all(excess, number, ratio):
+    means = np.ones((2 * len(excess), 60))
+    means[:, 30:36] += np.repeat(excess, 2)[:, None]
+    scan = SimpleNamespace(frame_means=means, scan_number=np.repeat(np.arange(len(excess)) + 1, 2))
+    found, size = scan_of_frames(scan, 30, 35)
+    assert found == number
+    assert size == pytest.approx(ratio)
 
 
 def test_an_offset_far_from_its_prior_is_named_with_its_ring_angle_and_scan(store):

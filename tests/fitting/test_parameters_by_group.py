@@ -81,6 +81,7 @@ def test_contrasts_that_differ_by_ring_or_angle_are_a_scaling_mode(store):
 def test_rings_that_disagree_are_called_rings_with_a_command_for_them(store):
     series = hd.fit_each(store[0], "power_law", per={"ring": "alpha"})
     (differ,) = series.global_fit.findings.of("scans-disagree")
+    assert not series.over_q
     assert "the rings do not agree in D0" in str(differ)
     assert differ.advice == "--per ring D0"
     assert "scan" not in str(differ)

@@ -415,7 +415,9 @@ class FitValues(HandedOut):
         """'describes' or 'misfit' by the check of the model; 'not-checked' where too little is known."""
         if self.misfit:
             return "misfit"
-        return "not-checked" if self.diagnosis.check is None else "describes"
+        # of outliers in single bins, the check may see nothing
+        unclear = self.diagnosis.check is None or "chisqr-high-in-bins" in self.findings.codes
+        return "not-checked" if unclear else "describes"
 
     @property
     def usable(self) -> bool:

@@ -293,6 +293,8 @@ class SeriesValues(HandedOut):
     @cached_read_only
     def over_q(self) -> dict[str, Self]:
         """The series over q: itself by '', or that at each value of another variable, by words for it."""
+        if self.global_fit is not None and not {"D0", "rate"} & {*self.global_fit.per_scan}:
+            return {}  # their power of q is that of the model
         if self.over == "q":
             return {"": self}
         if self.over == "phi" or any("q" not in entry.at for entry in self.entries):
