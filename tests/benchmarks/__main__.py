@@ -43,11 +43,11 @@ ROWS = {
     "after the last pass 1 G pairs": ("fits.after_the_last_pass(folder, 2950, 10)", "CPU s <= 10"),
     "20 rings of 20 sectors": (
         "fits.many_bins(folder, 20, 20)",
-        "after the passes / whole fit <= 0.9; the aim is 0.35",
+        "fit CPU s <= 8; the aim is 4",
     ),
     "400 rings": (
         "fits.many_bins(folder, 400, 1)",
-        "after the passes / whole fit <= 0.95; the aim is 0.35",
+        "fit CPU s <= 6; the aim is 4",
     ),
     "5,000 rings of 15 frames": (
         "fits.many_bins(folder, 5000, 1, 15)",
