@@ -227,8 +227,9 @@ def _fit_many(
         )
     model, (over, prefix, folder) = model_named(config.model), _place_of_index(config, jobs)
     first, correlations = partial(selected, config, config.data[0]), ()
-    of_rings = config.over == "q" and not config.over_scans
-    rings = [SharedByRings(prepare(first(), model, **config.values()))] if of_rings else []
+    rings = list[SharedByRings]()
+    if config.over == "q" and not config.over_scans:
+        rings = [SharedByRings(prepare(first(), model, **config.values()))]
     rows, statuses, files, joint_fit = list[fit_rows.FitRow](), set[int](), list[Path](), None
     with client_of(config) as client, folders.locked_folder(folder, f".{prefix}.lock"):
         folders.check_index(folder, config.overwrite or run_options.resume, prefix)
@@ -253,8 +254,13 @@ def _fit_many(
         report = as_text(report_of_fits(config.model, names, rows, len(rows), prefix))
     counts = fit_rows.outcome_counts(rows, len(rows), prefix)
     echo(f"\n{report}\n\n{counts}: {in_line(', '.join(map(str, files)))}")
-    misfits = any(row.converged and row.outcome_words != fit_rows.CONVERGED for row in rows)
-    statuses |= {MISFIT} if config.strict and misfits else set()
+    return _worst_status(statuses, rows, config.strict)
+
+
+def _worst_status(statuses: set[int], rows: Sequence[fit_rows.FitRow], strict: bool) -> int:
+    """Return the exit status of several fits: that of the worst, or with strict of a misfit."""
+    if strict and any(row.converged and row.outcome_words != fit_rows.CONVERGED for row in rows):
+        statuses = statuses | {MISFIT}
     worst_first = BUG, BAD_INPUT, NOT_CONVERGED, MISFIT
     return next((status for status in worst_first if status in statuses), 0)
 

@@ -144,12 +144,7 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
         return config
     from homodyne_dask.api import tables_read  # lazy: it loads h5py
 
-    try:
-        return config.replaced(data=tables_read(config.data, config.overwrite))
-    except OptionError as e:
-        raise OptionError(
-            f"{e.args[0]}; give them to `homodyne-dask ingest`, and its store to `fit`"
-        ) from e
+    return config.replaced(data=tables_read(config.data, config.overwrite))
 
 
 def workers_of_options(data: str | AnyPath, options: Mapping[str, Any]) -> FitConfig:

@@ -196,7 +196,7 @@ def _check_complete(path: Path, *values_of_file_or_options: tuple[Any, ...]) -> 
         raise OptionError(
             f"{path.name} does not contain {joined_with_and(missing)}: give "
             f"{'; '.join(REQUIRED[name] for name in missing)} (or --q-dataset, --phi-dataset, "
-            f"--time-dataset if the file contains them)"
+            f"--time-dataset if the file contains them), which are options of `ingest`"
         )
 
 

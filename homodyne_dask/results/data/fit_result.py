@@ -412,7 +412,8 @@ class FitValues(HandedOut):
 
     @property
     def model_status(self) -> str:
-        """'describes' or 'misfit' by the check of the model; 'not-checked' where too little is known."""
+        """'describes' or 'misfit' by the check of the model; 'not-checked' where too little is known, or
+        where single bins have outliers (finding `chisqr-high-in-bins`)."""
         if self.misfit:
             return "misfit"
         # of outliers in single bins, the check may see nothing

@@ -677,6 +677,17 @@ def test_a_rate_of_parameters_without_errors_has_none(flowing):
     assert found["gamma_dot"].stderr > 0
 
 
+@pytest.mark.parametrize(("codes", "status"), [((), "describes"), (("outliers",), "not-checked")])
+def test_a_fit_with_outliers_in_single_bins_is_not_said_to_be_described(over_q, codes, status):
+    outliers = finding("chisqr-high-in-bins", ["1"], datum="pairs", highest=6.7)
+    result = over_q.results[0]
+    assert result.model_status == "describes"
+    findings = Findings([outliers] * len(codes))
+    changed = replace(result, diagnosis=replace(result.diagnosis, findings=findings))
+    assert changed.model_status == status
+    assert ("the model describes the data" in changed.verdict) == (status == "describes")
+
+
 PARAMETER, DERIVED = Quantity("1/s", 1.0), Quantity("1/s", 1.0, formula="follows")
 SHOWN = {
     "a user's names": (["D", "Gamma", "rate", "mu"], [], ["D", "Gamma", "rate", "mu"]),
