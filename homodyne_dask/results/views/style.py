@@ -16,7 +16,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#555555"
 UNKNOWN_COLOUR = "#d9d9d9"
 SYMBOLS = {"frozen_fraction": "frozen fraction F", "gamma_dot": "γ̇", "alpha": "α", "beta": "β"}
-SYMBOLS |= {"Gamma": "Γ", "mu": "μ", "phi": "φ", "tau": "τ"}
+SYMBOLS |= {"Gamma": "Γ", "mu": "μ", "phi": "φ", "tau": "τ", "D0": "D₀", "phi0": "φ₀"}
+SYMBOLS |= {"gamma_dot_t0": "γ̇₀", "gamma_dot_t_offset": "γ̇ offset"}
 LARGEST = 1e100
 """Of a number that is drawn; the smallest is its inverse."""
 
@@ -27,8 +28,10 @@ def power_of_ten(exponent: int) -> str:
 
 
 def symbol(name: str) -> str:
-    """Return the name of a quantity as in print: 'frozen fraction F', 'D offset', 'γ̇ t0'."""
-    words = re.split("(frozen_fraction|gamma_dot|[A-Za-z]+)", name)
+    """Return the name of a quantity as in print: 'frozen fraction F', 'D offset', 'γ̇₀'."""
+    words = re.split(
+        "(frozen_fraction|gamma_dot_t0|gamma_dot_t_offset|gamma_dot|D0|phi0|[A-Za-z]+)", name
+    )
     return "".join(SYMBOLS.get(word, word) for word in words).replace("_", " ")
 
 

@@ -405,5 +405,5 @@ def test_a_figure_for_print_names_quantities_by_their_symbols():
         "q_exponent",
         "D0 of scan 3",
     )
-    symbols = ("frozen fraction F", "γ̇ t0", "α", "Γ q0.004", "q exponent", "D0 of scan 3")
+    symbols = ("frozen fraction F", "γ̇₀", "α", "Γ q0.004", "q exponent", "D₀ of scan 3")
     assert tuple(map(symbol, names)) == symbols
