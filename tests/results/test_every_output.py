@@ -146,8 +146,8 @@ def test_a_parameter_is_the_same_in_every_text(result, tmp_path):
 def test_what_has_no_value_is_not_drawn(result):
     picture = page_of_series(series_of(result)).figure()
     drawn = {axes.get_ylabel().partition(" [")[0] for axes in picture.axes}
-    assert {"D offset", "γ̇ t offset"} <= drawn, drawn
-    assert drawn.isdisjoint({"D0", "α", "γ̇ t0", "φ0", "J"}), drawn
+    assert {"D offset", "γ̇ offset"} <= drawn, drawn
+    assert drawn.isdisjoint({"D₀", "α", "γ̇₀", "φ₀", "J"}), drawn
 
 
 def test_a_shear_rate_whose_sign_is_not_seen_is_positive_in_curves_as_in_tables(result, flowing):

@@ -204,9 +204,9 @@ def test_a_series_is_kept_whole_in_json_and_its_table_in_netcdf(over_q, tmp_path
 def test_the_picture_shows_every_value_at_its_q_with_its_error(over_q, over_age):
     table = over_q.plot(panel="D0").tables["D0"]
     np.testing.assert_allclose(table["q [Å⁻¹]"], Q, rtol=1e-9)
-    np.testing.assert_array_equal(table["D0 [Å²/s]"], over_q.table["value"].values[:, 0])
+    np.testing.assert_array_equal(table["D₀ [Å²/s]"], over_q.table["value"].values[:, 0])
     np.testing.assert_allclose(table["stderr"], np.nan_to_num(over_q.table["stderr"].values[:, 0]))
-    assert [axis.get_ylabel() for axis in over_age.plot().axes] == ["D0 [Å²/s]"]
+    assert [axis.get_ylabel() for axis in over_age.plot().axes] == ["D₀ [Å²/s]"]
 
 
 def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_decays(over_q):
