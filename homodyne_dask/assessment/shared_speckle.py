@@ -22,6 +22,7 @@ from scipy.special import chdtrc
 
 from homodyne_dask.assessment.alternatives import DECAYED, bends_of_age, shares_at_ages
 from homodyne_dask.assessment.speckle_covariance import (
+    correlation_and_deviation,
     dpotrf,
     dtrtrs,
     likely_covariance,
@@ -70,7 +71,7 @@ ENOUGH_VALUES = 20
 """More values of a row than columns, with fewer of which only smooth misfits are left out."""
 MOST_JITTER = 5.0
 """Degrees by which bins at one angle may differ, at most."""
-KINDS = 32
+KINDS = 128
 """Pairs of kinds of noise whose covariance is kept: bins that follow each other are mostly of few kinds."""
 AXES = "rings", "sectors"
 MARGIN = 5.0
@@ -184,8 +185,7 @@ def _of_unit_size(first: _Kind, other: _Kind) -> Float[np.ndarray, "cell other"]
 @lru_cache(KINDS)
 def _cells_of_kind(kind: _Kind) -> tuple[Matrix, Vector]:
     """Return the correlation of the speckle of cells, and its standard deviations."""
-    covariance = kind.noise.of_cells.constant
-    return _correlation(covariance), _deviation(covariance)
+    return correlation_and_deviation(kind.noise.of_cells.constant)
 
 
 def shared_fields(first: BinNoise, other: BinNoise) -> Matrix:
@@ -193,12 +193,10 @@ def shared_fields(first: BinNoise, other: BinNoise) -> Matrix:
 
     Derivatives of f may have another sign in the other bin: by φ0 those of sectors on either side of it.
     """
-    of_first, of_other = first.of_fields.constant, other.of_fields.constant
-    alike = np.append([1.0, 1.0], _alike_slopes(first, other))
-    correlation = _correlation(of_first) * alike + alike[:, None] * _correlation(of_other)
-    correlation /= 2
-    sizes = np.outer(_deviation(of_first), _deviation(of_other))
-    return correlation * sizes * _size(first, other)
+    alike = np.append([1.0, 1.0], _alike_slopes(_Kind(first), _Kind(other)))
+    (of_first, size), (of_other, size_of_other) = first.speckle_of_fields, other.speckle_of_fields
+    correlation = (of_first * alike + alike[:, None] * of_other) / 2
+    return correlation * (size[:, None] * size_of_other) * _size(first, other)
 
 
 def _common_cells(first: BinNoise, other: BinNoise) -> Int[np.ndarray, "2 cell"]:
@@ -208,11 +206,12 @@ def _common_cells(first: BinNoise, other: BinNoise) -> Int[np.ndarray, "2 cell"]
     return np.array(common, int).reshape(-1, 2).T
 
 
-def _alike_slopes(first: BinNoise, other: BinNoise) -> Moved:
+@lru_cache(KINDS)
+def _alike_slopes(first: _Kind, other: _Kind) -> Moved:
     """Return the cosines between the derivatives of f of two bins, over the cells that both have."""
-    rows, columns = _common_cells(first, other)
-    pairs = first.cells.pairs[rows]
-    of_first, of_other = first.cells.slopes[:, rows], other.cells.slopes[:, columns]
+    rows, columns = _common_cells(first.noise, other.noise)
+    pairs = first.noise.cells.pairs[rows]
+    of_first, of_other = first.noise.cells.slopes[:, rows], other.noise.cells.slopes[:, columns]
     sizes = [(slopes**2 @ pairs) ** 0.5 for slopes in (of_first, of_other)]
     return (of_first * of_other) @ pairs / np.maximum(sizes[0] * sizes[1], np.finfo(float).tiny)
 
@@ -220,16 +219,7 @@ def _alike_slopes(first: BinNoise, other: BinNoise) -> Moved:
 def _size(first: BinNoise, other: BinNoise) -> float:
     """Return the size of the noise that both have, the geometric mean of 1/P: the less of two estimates of
     the same is too small."""
-    sizes = (fit.weight @ (1 / fit.pixels) for fit in (first.fit, other.fit))
-    return float(np.sqrt(np.prod([*sizes])))
-
-
-def _deviation(covariance: Matrix) -> Vector:
-    return np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))
-
-
-def _correlation(covariance: Matrix) -> Matrix:
-    return covariance / np.outer(_deviation(covariance), _deviation(covariance))
+    return float(np.sqrt(first.inverse_pixels * other.inverse_pixels))
 
 
 def shared_speckle(scan: Scan, clusters: BinNumbers, bins: Mapping[int, BinNoise]) -> SharedSpeckle:

@@ -32,6 +32,8 @@ AT_ENDS = 0.05
 COARSE, FAR_BELOW = 4, 12.0
 """Every how many values of μ are tried first; those between are tried beside the ones whose logarithm of the
 likelihood is no farther below the largest."""
+NEGLIGIBLE_WEIGHT = 1e-12
+"""Of a μ in the likelihood."""
 NEGLIGIBLE = 0.003
 """Share of the contrast below which a direction of the intensities' covariance does not matter."""
 ROUNDING = 1e-8
@@ -456,6 +458,11 @@ def likely_covariance(
     return noise.mean(fit.weight / np.maximum(fit.pixels, least_pixels), fit.mean_counts)
 
 
+def correlation_and_deviation(covariance: Matrix) -> tuple[Matrix, Vector]:
+    deviation = np.sqrt(np.maximum(np.diag(covariance), np.finfo(float).tiny))
+    return covariance / np.outer(deviation, deviation), deviation
+
+
 def variances(covariance: Matrix, to: Float[np.ndarray, "m n"]) -> Moved:
     """Return the variances of combinations; to: their weights."""
     return ((to @ covariance) * to).sum(1)
@@ -467,16 +474,30 @@ def log_variances(
     """Return means over likely P and μ of logarithms of variances of combinations, and their variances, of
     bins with one noise."""
     flat = to.reshape(-1, to.shape[2])
-    terms = np.stack([variances(term, flat).reshape(to.shape[:2]) for term in noise], axis=1)
-    log = np.zeros((2, *to.shape[:2]))
-    for n, (of_bin, fit) in enumerate(zip(terms, fits, strict=True)):
-        some = fit.weight > 0
-        weight, powers = fit.weight[some], fit.mean_counts[some, None] ** -np.arange(3.0)
-        sizes = powers / fit.pixels[some, None] @ of_bin
+    squares = [variances(term, flat) for term in noise[:2]]
+    twice, own = noise.counted_twice, np.diag(noise.counted_twice)
+    only_own = np.count_nonzero(twice) == np.count_nonzero(own)  # that of means over cells
+    squares.append(flat**2 @ own if only_own else variances(twice, flat))
+    terms = np.stack([square.reshape(to.shape[:2]) for square in squares], axis=1)
+    log, spread = np.zeros((2, *to.shape[:2]))
+    counts = np.array([len(fit.weight) for fit in fits])
+    for number in np.unique(counts):  # where counts are known, one
+        bins = np.flatnonzero(counts == number)
+        some = [fits[n] for n in bins]
+        arrays = [
+            np.stack(of_bins)
+            for of_bins in zip(
+                *((fit.weight, fit.mean_counts, fit.square) for fit in some), strict=True
+            )
+        ]
+        likely = (arrays[0] > NEGLIGIBLE_WEIGHT).any(0)
+        weight, mean_counts, square = (array[:, likely, None] for array in arrays)
+        freedom = np.array([[fit.freedom] for fit in some])
+        sizes = (mean_counts ** -np.arange(3.0) * (square / freedom[:, :, None])) @ terms[bins]
         of_counts = np.log(np.maximum(sizes, np.finfo(float).tiny))
-        log[0, n] = weight @ of_counts
-        log[1, n] = weight @ (of_counts - log[0, n]) ** 2 + 2 / fit.freedom
-    return log[0], log[1]
+        log[bins] = (weight * of_counts).sum(1)
+        spread[bins] = (weight * (of_counts - log[bins, None]) ** 2).sum(1) + 2 / freedom
+    return log, spread
 
 
 def relative_variances(

@@ -27,6 +27,7 @@ from homodyne_dask.assessment.speckle_covariance import (
     MEAN_COUNTS,
     NoiseCovariance,
     NoiseFit,
+    correlation_and_deviation,
     inverse_of_regular,
     left_by_fit,
     likely_covariance,
@@ -39,7 +40,7 @@ from homodyne_dask.assessment.speckle_covariance import (
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.gram import CellMeans
 from homodyne_dask.models.derived_models import FROZEN_FRACTION
-from homodyne_dask.solver.array_shapes import PerBin, PerCell, PerCounts
+from homodyne_dask.solver.array_shapes import PerBin, PerCell, PerCounts, Vector
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.store.scan import Scan
@@ -193,6 +194,16 @@ class BinNoise(ModelNoise):
     def inverse(self) -> Float[np.ndarray, "cell cell"]:
         """The weights of a fit of the means over cells."""
         return inverse_of_regular(self.measured)
+
+    @cached_property
+    def inverse_pixels(self) -> float:
+        """The mean of 1/P over its likelihood, of the noise that the residuals show."""
+        return float(self.fit.weight @ (1 / self.fit.pixels))
+
+    @cached_property
+    def speckle_of_fields(self) -> tuple[Float[np.ndarray, "column column"], Vector]:
+        """The correlation of sums over pairs that speckle gives them, and their standard deviations."""
+        return correlation_and_deviation(self.of_fields.constant)
 
     @property
     def chisqr(self) -> float:

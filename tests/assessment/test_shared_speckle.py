@@ -20,6 +20,7 @@ from homodyne_dask.assessment.shared_speckle import (
     _SpeckleOfCells,
     shared_fields,
 )
+from homodyne_dask.assessment.speckle_covariance import correlation_and_deviation
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.fitting import speckle_weighting
 from homodyne_dask.fitting.series.many_fits import Job, fit_on_worker
@@ -232,8 +233,7 @@ def shares_of(correlation, bins=8, seed=0, changes=(), directions=24):
         noise = SimpleNamespace(
             residual=value, contrast_ratio=1.0,
             cells=SimpleNamespace(intervals=list(range(directions))),
-            fit=SimpleNamespace(weight=np.ones(1), pixels=np.ones(1)),
-            of_cells=SimpleNamespace(constant=np.eye(directions)),
+            inverse_pixels=1.0, of_cells=SimpleNamespace(constant=np.eye(directions)),
         )  # fmt: skip
         fitted = [np.ones(directions), *changes]
         named = {("smooth", n): change for n, change in enumerate(fitted)}
@@ -328,16 +328,15 @@ def test_derivatives_of_other_sign_have_covariances_of_other_sign():
             intervals=[0, 1, 2], pairs=np.array([3, 2, 1]), slopes=np.array([slopes, [1, 2, 3]])
         )
         fields = np.diag([1.0, 1.0, 4.0, 1.0]) + 0.1
-        fit = SimpleNamespace(weight=np.ones(1), pixels=np.array([pixels]))
         return SimpleNamespace(
-            cells=cells, fit=fit, contrast_ratio=1.0,
-            of_fields=SimpleNamespace(constant=fields),
+            cells=cells, inverse_pixels=1 / pixels, of_cells=object(),
+            speckle_of_fields=correlation_and_deviation(fields),
         )  # fmt: skip
 
     first = noise(np.array([1.0, -1.0, 2.0]))
     alike = shared_fields(first, noise(np.array([2.0, -2.0, 4.0])))
     turned = shared_fields(first, noise(np.array([-2.0, 2.0, -4.0])))
-    np.testing.assert_allclose(alike, first.of_fields.constant / 100, rtol=1e-12)
+    np.testing.assert_allclose(alike, (np.diag([1.0, 1.0, 4.0, 1.0]) + 0.1) / 100, rtol=1e-12)
     with_fewer_pixels = shared_fields(first, noise(np.array([1.0, -1.0, 2.0]), pixels=64.0))
     np.testing.assert_allclose(with_fewer_pixels, alike / 0.8, rtol=1e-12)
     np.testing.assert_allclose(turned[2, 2], -alike[2, 2], rtol=1e-12)

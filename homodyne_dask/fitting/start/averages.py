@@ -59,6 +59,9 @@ MIN_CELLS = 30
 LEAST_OF_PAIRS, LEAST_OF_FEW, FEW_PAIRS = 0.5, 0.95, 10_000
 """If the stored averages contain a smaller share of the selected pairs, other cells are averaged, too. The
 larger share applies where they contain fewer than FEW_PAIRS pairs of a bin, so that each counts."""
+MANY_BINS, Q_STEP = 100, 0.01
+"""More bins are averaged over sectors and rings with nearly the same f, before initial values are searched;
+and the relative distance of such rings, whose rates differ by twice as much."""
 STEPS_PER_AGE = 128
 """Integrals use steps of one frame up to this frame, and of age / STEPS_PER_AGE after it."""
 
@@ -208,17 +211,28 @@ def _misses_pairs(scan: Scan, cuts: Cuts, min_lag: int) -> bool:
     return bool(cuts.count.sum() < least * selected)
 
 
-def averaged_over_scans(summary: BinnedAverages, scan: Scan) -> BinnedAverages:
-    """Return averages in which bins that several scans repeat are one, their weighted mean."""
-    if len(np.unique(scan.scan_number)) < 2:
+def averaged_over_bins(summary: BinnedAverages, scan: Scan, q_step: float = 0.0) -> BinnedAverages:
+    """Return averages in which bins with one f are one, their weighted mean: those that several scans repeat,
+    and, of many, sectors of a ring where f depends on q alone.
+
+    q_step: relative distance of rings of many bins that are near enough to be one; 0 where none are.
+    """
+    many, q = len(summary.q) > MANY_BINS, summary.q
+    if not many and len(np.unique(scan.scan_number)) < 2:
         return summary
-    bins = np.stack([scan.label, summary.q, np.nan_to_num(summary.phi)], axis=1)
+    near_q = many and q_step > 0
+    isotropic = many and summary.problem.model.isotropic
+    phi = np.zeros(len(q)) if isotropic else np.nan_to_num(summary.phi)
+    label = np.zeros(len(q)) if isotropic or near_q else scan.label
+    ring = np.round(np.log(np.maximum(q, np.finfo(float).tiny)) / q_step) if near_q else q
+    bins = np.stack([label, ring, phi], axis=1)
     _, first, place = np.unique(bins, axis=0, return_index=True, return_inverse=True)
     weight, sums = np.zeros((2, len(first), len(summary.t1)))
     np.add.at(weight, place, summary.weight)
     np.add.at(sums, place, summary.weight * (summary.c2 - 1))
+    mean_q = np.bincount(place, q) / np.bincount(place) if near_q else q[first]
     c2 = 1 + sums / np.where(weight > 0, weight, 1.0)
-    return replace(summary, c2=c2, weight=weight, q=summary.q[first], phi=summary.phi[first])
+    return replace(summary, c2=c2, weight=weight, q=mean_q, phi=summary.phi[first])
 
 
 @plain_kernel("shear", "convention", "diffusion")

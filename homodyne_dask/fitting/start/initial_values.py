@@ -17,12 +17,13 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError
 from homodyne_dask.fitting.minimize import FitRecord
 from homodyne_dask.fitting.start.averages import (
+    Q_STEP,
     BinnedAverages,
     BinnedFit,
     BinnedFits,
     Minimum,
     Theta,
-    averaged_over_scans,
+    averaged_over_bins,
     best_points,
     binned_averages,
     raise_not_finite,
@@ -139,7 +140,7 @@ class _Start:
         return self.given or [end.minimum(free) for end in self.ends(stored)]
 
     def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
-        summary = averaged_over_scans(stored, self.scan)
+        summary = averaged_over_bins(stored, self.scan)
         fits = BinnedFits(summary, self.search, self.mode)
         return fits.ends(self.points(summary), PASSES_TO_MINIMUM)
 
@@ -163,7 +164,7 @@ class _Start:
 
 class _OfTransport(_Start):
     def minima(self) -> list[Minimum]:
-        summary = averaged_over_scans(self.stored(), self.scan)
+        summary = averaged_over_bins(self.stored(), self.scan, Q_STEP)
         return transport_minima(summary, self.search, self.mode, self.starts)
 
 
@@ -244,7 +245,7 @@ class _OfFunction(_Start):
         return self.given or [end.minimum() for end in self.ends(stored)]
 
     def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
-        return self.followed(averaged_over_scans(stored, self.scan))
+        return self.followed(averaged_over_bins(stored, self.scan))
 
     def followed(
         self, summary: BinnedAverages, limits: ScalingPrior | None = None
@@ -264,7 +265,7 @@ class _OfFrozenPart(_OfFunction):
     """Several frozen fractions, and fits of what moves alone, whose rates are half."""
 
     def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
-        summary = averaged_over_scans(stored, self.scan)
+        summary = averaged_over_bins(stored, self.scan)
         return self.followed(summary, self.request.scaling.prior)
 
     def points(self, summary: BinnedAverages) -> list[Theta]:
