@@ -6,12 +6,13 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-import h5netcdf
+import netCDF4
 import numpy as np
 import xarray
-from xarray.backends import H5NetCDFStore
+from xarray.backends import NetCDF4DataStore
 
 from homodyne_dask.errors import in_line
 from homodyne_dask.results.data.c2_means import times_of
@@ -26,6 +27,10 @@ from homodyne_dask.results.files.json_files import dataset_of
 
 FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """Letters with which a formula begins, those of full width in some spreadsheets."""
+
+
+_NETCDF = Lock()
+"""The library is not made for several threads."""
 
 
 def parameters_csv(result: FitValues) -> str:
@@ -141,7 +146,7 @@ def netcdf(
 
     `Dataset.to_netcdf` would ask Dask for a lock, which workers of watch do not have.
     """
-    content = io.BytesIO()
-    with h5netcdf.File(content, "w") as file:
-        table.dump_to_store(H5NetCDFStore(file), encoding=encoding)
-    return content.getvalue()
+    with _NETCDF:
+        file = netCDF4.Dataset("result.nc", "w", memory=1)
+        table.dump_to_store(NetCDF4DataStore(file), encoding=encoding)
+        return bytes(file.close())
