@@ -60,8 +60,11 @@ MOST_DISTANCE = 20
 """Farthest neighbours that may share speckle."""
 SMALLEST = 0.02
 """Share below which bins are independent."""
-LONGEST_ROW, MOST_ROWS = 12, 6
-"""Bins of a row, and rows, whose likelihood is computed."""
+LONGEST_ROW, BINS_OF_PIECE = 12, 8
+"""Bins of a row whose likelihood is computed as a whole, and of the pieces of a longer one: time grows with
+their cube."""
+MOST_ROWS, MOST_BINS = 9, 72
+"""Rows whose likelihood is computed, and bins of all of them."""
 MOST_DIRECTIONS = 40
 """Combinations of cells of a bin, those with the most speckle. By 24, independent bins are more often taken
 for such that share."""
@@ -300,7 +303,8 @@ class _Places(NamedTuple):
                 rows.setdefault((scan, row), {})[place] = members[0]
         pieces = list[_Row]()
         for row in rows.values():
-            for piece in np.array_split(list(row), -(-len(row) // LONGEST_ROW)):
+            number = 1 if len(row) <= LONGEST_ROW else -(-len(row) // BINS_OF_PIECE)
+            for piece in np.array_split(list(row), number):
                 apart = np.abs(np.subtract.outer(piece, piece))
                 if axis == "sectors" and self.around:
                     apart = np.minimum(apart, self.around - apart)
@@ -438,7 +442,8 @@ def part_of_errors(noise: BinNoise) -> float:
 
 def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
     """Return what the residuals of rows of bins tell of their shares."""
-    chosen = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(int)
+    most = min(MOST_ROWS, MOST_BINS // max((len(bins) for bins, _ in rows), default=1))
+    chosen = np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(int)
     speckle_of_rows = [_SpeckleOfRow.of(rows[n], cells_of) for n in chosen]
     log = _log_likelihood([of_row for of_row in speckle_of_rows if of_row is not None])
     *of_speckle, all_alike = log.max(1)
