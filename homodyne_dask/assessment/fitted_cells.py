@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.assessment.cell_residuals import Interval, means_of_cells
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.shared_speckle import SharedSpeckle, shared_cells
-from homodyne_dask.assessment.speckle_covariance import NoiseCovariance, relative_variances
+from homodyne_dask.assessment.speckle_covariance import NoiseCovariance, log_variances
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import (
     AT_ONCE,
@@ -146,21 +146,16 @@ class CellsOfKind(NamedTuple):
         return np.stack([noise.residual for noise in self.noises])
 
     @property
-    def covariance(self) -> Float[np.ndarray, "bin cell cell"]:
-        return np.stack([noise.covariance for noise in self.noises])
+    def sizes(self) -> Float[np.ndarray, "bin 3"]:
+        return np.stack([noise.sizes for noise in self.noises])
 
     def of_data(self, weights: Float[np.ndarray, "bin cell test"]) -> "_OfData":
         """Return sums of residuals as those of data, from which offset and contrast of a bin take nothing:
         then only theta is common to all."""
-        covariance = self.covariance
-        noise = covariance @ weights
-        alone = (weights * noise).sum(1)
-        across = covariance @ transposed(self.levels.to)
-        noise -= across @ (transposed(self.levels.columns) @ weights)
-        left = self.levels.left_by(weights)
-        expected = [of_bin.expected for of_bin in self.noises]
-        relative = relative_variances(self.of_cells, transposed(left), expected)
-        return _OfData(left, alone, (left * noise).sum(1), relative)
+        sizes, left = self.sizes[:, :, None], self.levels.left_by(weights)
+        alone, of_data = (self.of_cells.variances(transposed(sums)) for sums in (weights, left))
+        relative = log_variances(of_data, [noise.expected for noise in self.noises])[1]
+        return _OfData(left, (sizes * alone).sum(1), (sizes * of_data).sum(1), relative)
 
 
 class _OfData(NamedTuple):
@@ -315,7 +310,7 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         rows, members = np.ix_(kind.bins, kind.cells), [len(pooled[b][1]) for b in kind.bins]
         residual[rows], f[rows] = kind.residual, np.stack([noise.cells.f for noise in kind.noises])
         pairs_of[rows] = np.array(members)[:, None] * [noise.cells.pairs for noise in kind.noises]
-        variances[rows] = np.diagonal(kind.covariance, axis1=1, axis2=2)
+        variances[rows] = kind.sizes @ np.stack([np.diag(term) for term in kind.of_cells])
         normal += summed(kind.columns, kind.weighted)
         fitted += summed(kind.weighted, kind.correlated)
     numbers = {b: kind.cells for kind in kinds for b in kind.bins}
@@ -367,7 +362,9 @@ def _fitted_by_all(
     kind = CellsOfKind(
         group, cells, list(noises), added[weighting][0], columns, *[added[weighting][1]] * 2
     )
-    return kind._replace(correlated=kind.covariance @ kind.weighted)
+    products = np.stack(kind.of_cells.products(transposed(kind.weighted)), axis=1)
+    correlated = (kind.sizes[:, :, None, None] * products).sum(1)
+    return kind._replace(correlated=transposed(correlated))
 
 
 def _levels_and_columns(

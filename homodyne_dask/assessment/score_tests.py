@@ -32,7 +32,7 @@ from homodyne_dask.assessment.speckle_covariance import (
     NoiseCovariance,
     NoiseFit,
     inverse_of_regular,
-    likely_covariance,
+    likely_sizes,
     regular,
     relative_variances,
 )
@@ -303,7 +303,7 @@ class _KindInMetric(NamedTuple):
         fits = left_unexplained(kind.noises, smooth[kind.bins[0], kind.cells])
         inverses = []
         for b, noise, fit in zip(kind.bins, kind.noises, fits, strict=True):
-            covariance = likely_covariance(noise.of_cells, fit, noise.least_pixels)
+            covariance = noise.of_cells.of_sizes(likely_sizes(fit, noise.least_pixels))
             inverses.append(inverse_of_regular(regular(covariance)) / sharing[b])
         inverse, levels = np.stack(inverses), kind.levels.columns
         own = own_parameters(levels, inverse @ levels)

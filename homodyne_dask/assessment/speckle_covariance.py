@@ -116,14 +116,27 @@ class NoiseCovariance(NamedTuple):
     def at(self, mean_counts: float) -> Matrix:
         return self.constant + self.counted / mean_counts + self.counted_twice / mean_counts**2
 
-    def mean(self, share: PerCounts, mean_counts: PerCounts) -> Matrix:
-        """Return the sum over values of μ, with these weights."""
-        once, twice = share / mean_counts, share / mean_counts**2
-        return (
-            share.sum() * self.constant
-            + once.sum() * self.counted
-            + twice.sum() * self.counted_twice
+    def of_sizes(self, sizes: Float[np.ndarray, " 3"]) -> Matrix:
+        """Return the sum of the terms, each times its size."""
+        return sizes[0] * self.constant + sizes[1] * self.counted + sizes[2] * self.counted_twice
+
+    def products(
+        self, to: Float[np.ndarray, "*bin m n"]
+    ) -> tuple[Float[np.ndarray, "*bin m n"], ...]:
+        """Return combinations times each term."""
+        own = np.diag(self.counted_twice)
+        diagonal = np.count_nonzero(self.counted_twice) == np.count_nonzero(
+            own
+        )  # as of means over cells
+        flat = to.reshape(-1, len(own))
+        twice = flat * own if diagonal else flat @ self.counted_twice
+        return tuple(
+            x.reshape(to.shape) for x in (flat @ self.constant, flat @ self.counted, twice)
         )
+
+    def variances(self, to: Float[np.ndarray, "*bin m n"]) -> Float[np.ndarray, "*bin 3 m"]:
+        """Return the variances of combinations by each term."""
+        return np.stack([(product * to).sum(-1) for product in self.products(to)], axis=-2)
 
     def mapped(self, to: Float[np.ndarray, "m n"]) -> "NoiseCovariance":
         return NoiseCovariance(*(to @ term @ to.T for term in self))
@@ -451,11 +464,16 @@ def covariance_over_age(f: PerFrame, contrast: float, mean_counts: float, lag: i
     return k13**2 + k14 * k23 + k1234 - 2 * F * (k123 + k124) + F**2 * (2 * k13 + k14 + k23)
 
 
-def likely_covariance(
-    noise: NoiseCovariance, fit: NoiseFit, least_pixels: PerCounts | float = 0.0
-) -> Matrix:
+def likely_sizes(fit: NoiseFit, least_pixels: PerCounts | float = 0.0) -> Float[np.ndarray, " 3"]:
+    """Return the sizes of the terms of a covariance, means over likely P and μ."""
+    share = fit.weight / np.maximum(fit.pixels, least_pixels)
+    once, twice = share / fit.mean_counts, share / fit.mean_counts**2
+    return np.array([share.sum(), once.sum(), twice.sum()])
+
+
+def likely_covariance(noise: NoiseCovariance, fit: NoiseFit) -> Matrix:
     """Return the covariance of sums of ψ over the P pixels of a bin, its mean over likely P and μ."""
-    return noise.mean(fit.weight / np.maximum(fit.pixels, least_pixels), fit.mean_counts)
+    return noise.of_sizes(likely_sizes(fit))
 
 
 def correlation_and_deviation(covariance: Matrix) -> tuple[Matrix, Vector]:
@@ -469,31 +487,24 @@ def variances(covariance: Matrix, to: Float[np.ndarray, "m n"]) -> Moved:
 
 
 def log_variances(
-    noise: NoiseCovariance, to: Float[np.ndarray, "bin m n"], fits: Sequence[NoiseFit]
+    by_term: Float[np.ndarray, "bin 3 m"], fits: Sequence[NoiseFit]
 ) -> tuple[Float[np.ndarray, "bin m"], Float[np.ndarray, "bin m"]]:
-    """Return means over likely P and μ of logarithms of variances of combinations, and their variances, of
-    bins with one noise."""
-    flat = to.reshape(-1, to.shape[2])
-    squares = [variances(term, flat) for term in noise[:2]]
-    twice, own = noise.counted_twice, np.diag(noise.counted_twice)
-    only_own = np.count_nonzero(twice) == np.count_nonzero(own)  # that of means over cells
-    squares.append(flat**2 @ own if only_own else variances(twice, flat))
-    terms = np.stack([square.reshape(to.shape[:2]) for square in squares], axis=1)
-    log, spread = np.zeros((2, *to.shape[:2]))
+    """Return means over likely P and μ of logarithms of variances of combinations, and their variances.
+
+    by_term: variances of these combinations by each term of the noise of a pixel.
+    """
+    log, spread = np.zeros((2, len(by_term), by_term.shape[2]))
     counts = np.array([len(fit.weight) for fit in fits])
     for number in np.unique(counts):  # where counts are known, one
         bins = np.flatnonzero(counts == number)
-        some = [fits[n] for n in bins]
-        arrays = [
-            np.stack(of_bins)
-            for of_bins in zip(
-                *((fit.weight, fit.mean_counts, fit.square) for fit in some), strict=True
-            )
-        ]
+        some = [fits[n] for n in bins.tolist()]
+        names = "weight", "mean_counts", "square"
+        arrays = [np.stack([getattr(fit, name) for fit in some]) for name in names]
         likely = (arrays[0] > NEGLIGIBLE_WEIGHT).any(0)
         weight, mean_counts, square = (array[:, likely, None] for array in arrays)
         freedom = np.array([[fit.freedom] for fit in some])
-        sizes = (mean_counts ** -np.arange(3.0) * (square / freedom[:, :, None])) @ terms[bins]
+        of_pixels = mean_counts ** -np.arange(3.0) * (square / freedom[:, :, None])
+        sizes = of_pixels @ by_term[bins]
         of_counts = np.log(np.maximum(sizes, np.finfo(float).tiny))
         log[bins] = (weight * of_counts).sum(1)
         spread[bins] = (weight * (of_counts - log[bins, None]) ** 2).sum(1) + 2 / freedom
@@ -503,8 +514,8 @@ def log_variances(
 def relative_variances(
     noise: NoiseCovariance, to: Float[np.ndarray, "bin m n"], fits: Sequence[NoiseFit]
 ) -> Float[np.ndarray, "bin m"]:
-    """Return the second of `log_variances`: those of variances over their squares."""
+    """Return the variances of the variances of combinations over their squares, of bins with one noise."""
     if all(len(fit.weight) == 1 for fit in fits):  # with known counts, all have that of P
         freedom = np.array([fit.freedom for fit in fits], float)
         return np.repeat(2 / freedom[:, None], to.shape[1], axis=1)
-    return log_variances(noise, to, fits)[1]
+    return log_variances(noise.variances(to), fits)[1]

@@ -373,7 +373,7 @@ def weighted_errors(
         slopes *= joint.size / at_end.size  # by the parameters in the units of the end
         to = at_end.inverse @ slopes.T @ noise.inverse
         covariance = likely_covariance(noise.of_cells, noise.fit)
-        _, [relative] = log_variances(noise.of_cells, to[None], [noise.fit])
+        _, [relative] = log_variances(noise.of_cells.variances(to)[None], [noise.fit])
         summands[b] = _Propagated(to, covariance, variances(covariance, to), relative)
     maps = {b: noise.map for b, noise in summands.items()}
     added = shared.added(maps, lambda a, b: shared_cells(bins[a], bins[b]))
@@ -505,7 +505,7 @@ class _NoiseOfFit:
 
     def _of_bin(self, bin: int, to: Float[np.ndarray, "n column"]) -> _Propagated:
         fields, fit = self.bins[bin].of_fields, self.bins[bin].fit
-        [log_size], [relative] = log_variances(fields, to[None], [fit])
+        [log_size], [relative] = log_variances(fields.variances(to)[None], [fit])
         return _Propagated(to, likely_covariance(fields, fit), np.exp(log_size), relative)
 
     def _shared(self, summands: dict[int, _Propagated]) -> Added:

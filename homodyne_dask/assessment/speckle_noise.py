@@ -32,6 +32,7 @@ from homodyne_dask.assessment.speckle_covariance import (
     left_by_fit,
     likely_covariance,
     likely_noise,
+    likely_sizes,
     pair_variance,
     regular,
     sum_over_stretches,
@@ -177,13 +178,13 @@ class BinNoise(ModelNoise):
     """Of a mean over bins that repeat each other their residuals, shares and `least_pixels`."""
 
     @cached_property
-    def covariance(self) -> Float[np.ndarray, "cell cell"]:
-        """The covariance of the means over cells by which residuals are judged.
+    def sizes(self) -> Float[np.ndarray, " 3"]:
+        """Those of the terms of `of_cells` in the covariance by which residuals are judged.
 
         It is that of the expected P and μ, but limited by the scatter of single pairs (`least_pixels`): a
         misfit of the model makes residuals of cells larger, and would pass for noise.
         """
-        return likely_covariance(self.of_cells, self.expected, self.least_pixels)
+        return likely_sizes(self.expected, self.least_pixels)
 
     @cached_property
     def measured(self) -> Float[np.ndarray, "cell cell"]:

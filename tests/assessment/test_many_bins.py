@@ -7,7 +7,7 @@ from scipy.linalg import block_diag
 import homodyne_dask as hd
 from homodyne_dask.assessment import assess, score_tests, speckle_noise
 from homodyne_dask.assessment.fitted_cells import fitted_cells
-from homodyne_dask.assessment.speckle_covariance import likely_covariance, regular
+from homodyne_dask.assessment.speckle_covariance import likely_sizes, regular
 from homodyne_dask.fitting.start import initial_values
 from tests.ingest_files import repeats
 
@@ -66,7 +66,8 @@ def test_the_variance_of_a_sum_of_residuals_is_that_of_the_whole_system(cells, m
             for cells_of_bin in cells.bins.values()
         ]
     )
-    noise = block_diag(*(cells_of_bin.noise.covariance for cells_of_bin in cells.bins.values()))
+    noises = [cells_of_bin.noise for cells_of_bin in cells.bins.values()]
+    noise = block_diag(*(noise.of_cells.of_sizes(noise.sizes) for noise in noises))
     residual_of_data = np.eye(len(X)) - X @ np.linalg.pinv(X.T * weight @ X) @ (X.T * weight)
     weights = {b: rng.normal(size=(len(cells.intervals), 2)) for b in cells.bins}
     weight_of_data = residual_of_data.T @ np.vstack(
@@ -112,7 +113,7 @@ def test_a_score_is_that_of_the_whole_system(cells, bins):
     for b, of_bin in cells.bins.items():
         noise = of_bin.noise
         (fit,) = speckle_noise.left_unexplained([noise], smooth[b, of_bin.cells])
-        parts.append(regular(likely_covariance(noise.of_cells, fit, noise.least_pixels)))
+        parts.append(regular(noise.of_cells.of_sizes(likely_sizes(fit, noise.least_pixels))))
     inverse = np.linalg.inv(block_diag(*parts))
     X = dense(cells)
     weighting = inverse - inverse @ X @ np.linalg.pinv(X.T @ inverse @ X) @ X.T @ inverse

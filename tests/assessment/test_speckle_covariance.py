@@ -169,7 +169,7 @@ def test_pixels_and_counts_are_found_from_residuals_of_their_noise():
         assert fit.freedom == 13
         np.testing.assert_allclose(fit.weight.sum(), 1)
         np.testing.assert_allclose(fit.whitened @ fit.whitened, 13)
-        logs.append(np.ravel(log_variances(noise, np.eye(15)[None, :1], [fit])))
+        logs.append(np.ravel(log_variances(noise.variances(np.eye(15)[None, :1]), [fit])))
     size, relative = np.array(logs).T
     assert abs(size.mean() - np.log(covariance[0, 0])) < 0.2
     np.testing.assert_allclose(size.std(), np.sqrt(np.median(relative)), rtol=0.35)
