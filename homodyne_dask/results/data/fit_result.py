@@ -188,8 +188,9 @@ def correlation_of(covariance: xarray.DataArray | None) -> xarray.DataArray | No
 
 def plain_rows(table: xarray.Dataset, dim: str) -> dict[str, dict[str, Any]]:
     """Return the values at each point of a dimension, by its name and theirs."""
+    columns = {str(key): table.variables[key].values for key in table.data_vars}
     return {
-        str(name): {str(key): table[key].values[n] for key in table.data_vars}
+        str(name): {key: column[n] for key, column in columns.items()}
         for n, name in enumerate(table[dim].values)
     }
 
