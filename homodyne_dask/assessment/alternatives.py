@@ -23,12 +23,22 @@ def shares_with(cells: Int[np.ndarray, "cell 4"], low: int, end: int) -> PerCell
     """Return the shares of the pairs of cells (edges of age and lag) with a frame from low to before end."""
     first, stop, shortest, longest = cells.T
     frames, lags = stop - first, longest - shortest
-    before = np.cumsum(frames) - frames
-    t1 = np.arange(frames.sum()) + np.repeat(first - before, frames)
-    least, most, every = (np.repeat(lag, frames) for lag in (shortest, longest, lags))
-    later = np.minimum(t1 + most, end) - np.maximum(t1 + least, low)
-    pairs = np.where((t1 >= low) & (t1 < end), every, np.clip(later, 0, every))
-    return np.add.reduceat(pairs, before) / frames / lags
+    of_first = np.clip(np.minimum(stop, end) - np.maximum(first, low), 0, None) * lags
+    before = np.clip(
+        stop, first, np.maximum(first, low)
+    )  # where only the second frame may be inside
+    of_second = [
+        _triangle(t - first - lag) - _triangle(t - before - lag)
+        for t in (end, low)
+        for lag in (shortest, longest)
+    ]
+    inside = of_second[0] - of_second[1] - of_second[2] + of_second[3]
+    return (of_first + inside) / (frames * lags)
+
+
+def _triangle(n: Int[np.ndarray, " cell"]) -> Int[np.ndarray, " cell"]:
+    """Return 1 + 2 + ... + n, 0 where n is negative."""
+    return np.maximum(n, 0) * (np.maximum(n, 0) + 1) // 2
 
 
 @lru_cache(maxsize=16)
