@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from homodyne_dask.models.parameters import Search, shortest
-from homodyne_dask.read_only import make_read_only
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.solver.array_shapes import LinearParams, Moved, Theta, ThetaMatrix, Which
 from homodyne_dask.solver.normal_matrix import (
     SINGULAR,
@@ -228,8 +228,9 @@ def _roots(hessian: ThetaMatrix) -> Theta:
 
 
 @dataclass(frozen=True)
-class State:
-    """The state of a fit after a pass; the last one has the outcome. Its arrays are read-only."""
+class State(HandedOut):
+    """The state of a fit after a pass; the last one has the outcome. Users and callbacks have it while the
+    fit goes on: its arrays are read-only."""
 
     theta: Theta
     reduced: ReducedProblem
@@ -248,9 +249,6 @@ class State:
     """S, what the Hessian has beside that of Gauss and Newton, once steps have failed or were slow."""
     decrement: float = np.inf
     """√(gᵀH⁻¹g/s²) over the free directions: estimated distance to the minimum in standard errors."""
-
-    def __post_init__(self) -> None:
-        make_read_only(self)  # users and callbacks have it while the fit goes on
 
     def __repr__(self) -> str:
         theta, chisqr = ", ".join(f"{value:.6g}" for value in self.theta), self.reduced.chisqr

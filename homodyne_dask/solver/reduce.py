@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.kernels.backend_interface import SUM_ROUNDING
 from homodyne_dask.kernels.gram import Gram, spread, summed
 from homodyne_dask.models.parameters import PriorTerms
+from homodyne_dask.read_only import HandedOut
 from homodyne_dask.solver.array_shapes import (
     LinearParams,
     Moments,
@@ -123,7 +124,7 @@ class Penalty(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ReducedProblem:
+class ReducedProblem(HandedOut):
     chisqr: float
     gradient: Theta
     """Jᵀ W r, r = y - offset - contrast·f: minus half the derivative of χ²."""
