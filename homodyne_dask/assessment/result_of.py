@@ -135,7 +135,9 @@ def _errors(request: Request, state: lm.State, assessment: Assessment) -> FitErr
             if assessment.gain is None
             else assessment.gain,
         }
-        of_bin = {"pixels": noise.pixels, "mean_counts": noise.mean_counts}
+        sizes = {"pixels": noise.pixels, "mean_counts": noise.mean_counts}
+        of_bin = {name: np.where(noise.determined, size, np.nan) for name, size in sizes.items()}
+        of_bin |= {f"likeliest_{name}": size for name, size in sizes.items()}
         columns = {"bin": of_bin, "param": of_param, "": {"objection": noise.objection or ""}}
         of_noise = table_of(columns, param=names, label=("bin", request.scan.label))
     return FitErrors(

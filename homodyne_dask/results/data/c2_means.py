@@ -208,6 +208,8 @@ class Cut:
     c2: Float[np.ndarray, " l"]
     stderr: Float[np.ndarray, " l"]
     """Of the mean over the cell, as if its pairs were independent."""
+    size: Int[np.ndarray, "3 l"]
+    """Frames: the mean lag, the width in lag, and in age."""
 
     @property
     def line(self) -> tuple[Float[np.ndarray, " n"], ...]:
@@ -234,7 +236,11 @@ def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
 def cut_at_age(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:
     cells = cells_of_age(read, age, _known(read, bin))
     t1, stderr = read.t1[cells], cell_errors(scan, read, cells)[bin]
-    return Cut(t1, read.t2[cells] - t1, read.c2[bin, cells], stderr)
+    shortest, end = (read.lag_edges[read.lag[cells] + n] for n in range(2))
+    lags = np.minimum(end, scan.frames[1] - read.age_edges[age]) - shortest  # up to the last frame
+    ages = np.maximum(read.count[bin, cells] // lags, 1)
+    size = np.stack([shortest + (lags - 1) // 2, lags, ages])
+    return Cut(t1, read.t2[cells] - t1, read.c2[bin, cells], stderr, size)
 
 
 def cells_of_age(

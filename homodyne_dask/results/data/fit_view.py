@@ -14,6 +14,7 @@ from homodyne_dask import errors
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint, Problem
 from homodyne_dask.models import convention_named
+from homodyne_dask.models.pair_covariance import covariance_over_age, variance_of_mean
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data import c2_means as means
 from homodyne_dask.results.data.fit_result import FitValues
@@ -27,6 +28,9 @@ Bins = Int[np.ndarray, " b"]
 """Positions among the bins of a scan."""
 DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
+LIKELIEST = "likeliest_pixels", "likeliest_mean_counts"
+LAGS = 200
+"""Lags at which f is evaluated for the noise of means."""
 MOST_SHOWN = 4
 """Bins of which single figures are drawn."""
 LONG, DECAYS_SHOWN, FRAMES_SHOWN = 4, 16, 40
@@ -126,6 +130,41 @@ class FitView:
         table = self.result.scaling
         contrast, offset = (float(table[name].values[bin]) for name in ("contrast", "offset"))
         return offset + contrast * self.model.shape(np.array([bin]), t1, t2)[0]
+
+    def cut(self, bin: int, age: int) -> means.Cut:
+        """Return one bin at one age; errors are those of points or of speckle noise, NaN where unknown."""
+        cut = means.cut_at_age(self.scan, self.cuts, bin, age)
+        return cut if self.scan.is_table else replace(cut, stderr=self._speckle_errors(bin, cut))
+
+    @cached_property
+    def speckle_noise(self) -> xarray.Dataset | None:
+        """`FitErrors.noise`; None where something speaks against it, and for means over cells."""
+        noise = self.result.errors.noise
+        if noise is None or noise["objection"].item() or self.scan.cells is not None:
+            return None
+        return noise if LIKELIEST[0] in noise else None  # which earlier results lack
+
+    def _speckle_errors(self, bin: int, cut: means.Cut) -> Vector:
+        variances, noise = np.full(len(cut.lag), np.nan), self.speckle_noise
+        if noise is None:
+            return variances
+        pixels, counts = (float(noise[name].values[bin]) for name in LIKELIEST)
+        contrast = min(max(float(self.result.scaling["contrast"].values[bin]), 0.0), 1.0)
+        first = int(np.searchsorted(self.scan.time, cut.t1.mean()))
+        f = self._f_around(bin, first, 1)
+        for n, (lag, lags, ages) in enumerate(cut.size.T.tolist()):
+            f_later = self._f_around(bin, first + lag, -1)
+            of_pairs = covariance_over_age(f, contrast, counts, lag, lags, f_later)
+            variances[n] = variance_of_mean(of_pairs, ages) / pixels
+        return np.sqrt(variances)
+
+    def _f_around(self, bin: int, frame: int, direction: int) -> Vector:
+        """Return f at lags of 0, 1, 2 ... frames after one frame, or before it."""
+        n = self.scan.n_frames
+        lag = np.geomspace(1, n, LAGS)
+        pairs = np.sort([np.full(LAGS, frame), frame + direction * lag], axis=0).clip(0, n - 1)
+        f = self.model.shape(np.array([bin]), *means.times_of(self.scan, pairs))[0]
+        return np.interp(np.arange(n), np.append(0, lag), np.append(1.0, f.clip(0, 1)))
 
     def curve(self, bin: int, cut: means.Cut) -> tuple[Vector, Vector]:
         x, t1, t2 = cut.line

@@ -75,8 +75,8 @@ def ring_styles(q: np.ndarray, words: str = "q = {:.4g} Å⁻¹") -> RingStyles:
 
 TITLES = {
     "maps": "Data, model and residuals of single bins against both times",
-    "cuts": "c₂ against lag at several ages: data as symbols, model as lines; bars where the data have "
-    "errors of points (those of pairs are correlated by speckle)",
+    "cuts": "c₂ against lag at several ages: data as symbols, model as lines; bars are standard errors of "
+    "points, or of speckle and counting noise where that is known",
     "angles": "Dependence on the direction φ, of rings at one φ on q, of repeats on the scan: contrast and "
     "offset with standard errors, decay time and f with the model as a line",
     "rates": "Rates against time, or their distribution, with 68 % and 95 % bands",
