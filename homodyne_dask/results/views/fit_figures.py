@@ -101,7 +101,7 @@ def _cuts(axes: Axes, view: FitView, b: int) -> None:
     for age, colour, marker in zip(ages, shades, style.MARKERS, strict=False):
         cut = view.cut(b, age)
         look = {"fmt": marker, "ms": 3, "color": colour}
-        look["label"] = None if scan.is_table else f"t₁ = {cut.t1[0]:.3g} s"
+        look["label"] = None if scan.is_table else style.with_powers(f"t₁ = {cut.t1[0]:.3g} s")
         bars = cut.stderr if np.isfinite(cut.stderr).any() else None
         draw.points(axes, cut.lag, cut.c2, bars, **look)
         axes.plot(*view.curve(b, cut), color=colour, lw=1.2)
@@ -358,7 +358,7 @@ def page_of_angles(view: FitView) -> draw.Page:
     decays = at_one_lag(view)
     if decays is not None and np.isfinite(decays.f).any():
         age, lag = decays.t1.mean(), (decays.t2 - decays.t1).mean()
-        title = f"f at lag {lag:.3g} s{_age(scan, age)}; line: model"
+        title = style.with_powers(f"f at lag {lag:.3g} s{_age(scan, age)}; line: model")
         look = {"y": "(c₂ − offset) / contrast", "title": title, "values": decays.f}
         panels["f_at_lag"] = partial(panel, **look, line=decays.of_model)
     return draw.Page(panels, 2, 1.7)

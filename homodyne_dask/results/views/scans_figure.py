@@ -12,13 +12,21 @@ from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, in_line
 from homodyne_dask.results.data.derived_quantities import shown_names
+from homodyne_dask.results.data.fit_result import LIMITS
 from homodyne_dask.results.data.fit_rows import FitRow, column, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fits_report import DOUBTFUL, consistent
-from homodyne_dask.results.views.style import COLOURS, drawable, plain_label, ring_styles, symbol
+from homodyne_dask.results.views.style import (
+    COLOURS,
+    drawable,
+    plain_label,
+    ring_styles,
+    symbol,
+    with_powers,
+)
 from homodyne_dask.store.scan import Cuts
 
 HEIGHT = 1.6
@@ -117,16 +125,16 @@ def _draw_power_of_q(
     """Make the axes of a rate of decorrelation logarithmic; draw its power of q, and q², through it."""
     law = series.powers_of_q.get(name)
     if law is not None:
-        title = f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
-        axes.set_title(title, fontsize=draw.FONT)
+        title = f"∝ qᵖ, p = {value_and_error(law.exponent, law.stderr)}"
+        axes.set_title(with_powers(title), fontsize=draw.FONT)
     positive = np.isfinite(rate) & (rate > 0)
     for direction in "xy" if positive.any() else "":
         draw.logarithmic(axes, direction)
-    powers = {} if law is None else {law.exponent: ("-", "fitted power of q")}
-    powers[2.0] = "--", "∝ q²"
-    for power, (style, label) in powers.items() if positive.any() else ():
+    powers = {} if law is None else {law.exponent: ("-", COLOURS[4], "fitted power p of q")}
+    powers[2.0] = ":", COLOURS[6], "∝ q²"
+    for power, (style, colour, label) in powers.items() if positive.any() else ():
         line = q**power * np.exp(np.mean(np.log(rate[positive] / q[positive] ** power)))
-        axes.plot(q, line, style, color=COLOURS[4], zorder=0, label=label)
+        axes.plot(q, line, style, color=colour, zorder=0, label=label)
 
 
 def _views(entries: Sequence[FitRow]) -> list[FitView]:
@@ -174,12 +182,12 @@ def _average_over_age(
 
 def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
     """Return the parameters and rates worth a panel: not fixed ones, nor copies, unless all are."""
-    constant, columns = constant_quantities(entries), {name: column(entries, name) for name in last}
+    constant, columns = constant_quantities(entries), {n: _with_limits(entries, n) for n in last}
     quantities = entries[0].quantities
     names = shown_names(quantities, quantities, copies=False)
-    names = [name for name in names if np.isfinite(column(entries, name)).any()] or names
+    names = [n for n in names if np.isfinite(_with_limits(entries, n)).any()] or names
     for name in [name for name in names if name not in constant] or names:
-        values = column(entries, name)
+        values = _with_limits(entries, name)
         copies = (np.allclose(values, d, 1e-9, 0.0, equal_nan=True) for d in columns.values())
         if not any(copies):
             columns[name] = values
@@ -190,6 +198,10 @@ def scans_title(entries: Sequence[FitRow], against: str) -> str:
     """Return the title of a figure of several fits: which errors its bars are."""
     errors = methods_of(entries) or "none is known"
     return f"Parameters against {against}: bars are standard errors ({errors})"
+
+
+def _with_limits(entries: Sequence[FitRow], name: str) -> np.ndarray:
+    return np.array([column(entries, name, key) for key in ("value", *LIMITS)])
 
 
 def _columns(entries: Sequence[FitRow], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -212,22 +224,30 @@ def panels_of_quantities(
     rings = ring_styles(q if x != _AXES["q"] else np.array([np.nan]))
 
     def quantity(axes: Axes, name: str) -> None:
-        value, error = _columns(entries, name)
+        error = _columns(entries, name)[1]
+        value, lower, upper = drawable(_with_limits(entries, name))
         has_error, bound = np.isfinite(error), column(entries, name, "at_bound")
         y = plain_label(symbol(name), entries[0].quantities[name].unit)
         draw.label_axes(axes, x, y, _TITLES.get(name, ""))
         axes.locator_params("x", nbins=draw.MAX_INTERVALS - 1)  # of many digits
         no_error = ~has_error & ~bound
-        symbols = (has_error, "o", ""), (no_error, "o", "no error"), (bound, "x", "at a bound")
-        for (ring, colour, _, label), (of_symbol, marker, words) in product(rings, symbols):
-            fits = of_symbol & np.isfinite(value) & ((q == ring) | np.isnan(ring))
+        symbols = (
+            (value, has_error, "o", ""),
+            (value, no_error, "o", "no error"),
+            (value, bound, "x", "at a bound"),
+            (upper, np.isfinite(upper), draw.DOWN, "upper limit, 95 %"),
+            (lower, np.isfinite(lower), draw.UP, "lower limit, 95 %"),
+        )
+        for (ring, colour, _, label), (drawn, of_symbol, marker, words) in product(rings, symbols):
+            fits = of_symbol & np.isfinite(drawn) & ((q == ring) | np.isnan(ring))
             if fits.any():
                 across = None if reach is None else reach[:, fits]
                 named = ", ".join(filter(None, (label, words))) or None
-                look = {"fmt": marker, "hollow": bool(words), "color": colour, "label": named}
+                look = {"fmt": "", "ls": "", "marker": marker, "color": colour, "label": named}
+                look |= {"ms": draw.ARROW} if drawn is not value else {"hollow": bool(words)}
                 bars = np.nan_to_num(error[fits])
-                draw.points(axes, places[fits], value[fits], bars, across=across, **look)
-        draw.log_scale_if_wide(axes, "y", value)
+                draw.points(axes, places[fits], drawn[fits], bars, across=across, **look)
+        draw.log_scale_if_wide(axes, "y", np.concatenate([value, upper, lower]))
         finish(axes, name)
 
     return {name: partial(quantity, name=name) for name in names_drawn(entries, last)}

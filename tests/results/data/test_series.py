@@ -216,6 +216,9 @@ def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_d
     np.testing.assert_allclose(
         rates.lines[0].get_ydata(), 0.5 * np.array(Q) ** 2 * over_q.table["value"].sel(param="J")
     )
+    styles = [line.get_linestyle() for axis in (picture.axes[0], rates) for line in axis.lines[1:]]
+    assert styles == ["--", "-", ":"]  # of the mean, the fitted power, and that of diffusion
+    assert rates.get_title().startswith("∝ qᵖ, p = ")
     q, line = rates.lines[-1].get_data()
     np.testing.assert_allclose(line / q**2, line[0] / q[0] ** 2)
     for data, model in zip(decays.lines[::2], decays.lines[1::2], strict=True):
