@@ -467,6 +467,30 @@ def test_no_interval_is_shown_of_a_misfit_and_no_error_where_only_a_limit_is_kno
         assert bool(findings) == (OF_MISFIT in " ".join(report.split()))
 
 
+DRIFT = finding("contrast-drift", size=0.3)
+SHAPE = finding("model-misfit-shape", share=0.1, p=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("findings", "said"),
+    [
+        ([[SHAPE, DRIFT]] * 6, "all 6 rings: the contrast depends on age"),
+        ([[SHAPE, DRIFT]] * 2 + [[]] * 4, "2 of 6 rings (q1, q2): the contrast depends on age"),
+        ([[DRIFT]] * 5 + [[]], "5 of 6 rings (q1, q2, q3, q4 and 1 more): the contrast"),
+        ([[DRIFT], *[[]] * 5], "q1: the contrast depends on age"),
+        ([[SHAPE]] * 6, "all 6 rings: a change that the model lacks explains the residuals"),
+    ],
+)
+def test_what_several_rings_have_is_said_once_by_its_cause(flowing, findings, said):
+    rows = [
+        fit_row(f"q{n}", None, result_for(flowing, FLOW, findings=Findings(of_ring)), "", {"q": n})
+        for n, of_ring in enumerate(findings, 1)
+    ]
+    verdict = " ".join(str(FitSeries("q", tuple(rows))).split())
+    assert f"not usable: {said}" in verdict
+    assert verdict.count("not usable:") == 1
+
+
 def test_agreement_with_few_degrees_of_freedom_is_that_of_welch():
     rng = np.random.default_rng(3)
     groups = [rng.normal(0.3 * n, 1 + n, 4 + n) for n in range(4)]
