@@ -187,6 +187,14 @@ def test_an_exponent_of_age_that_is_fixed_at_0_is_none(tmp_path):
     assert one.chisqr == pytest.approx(other.chisqr, rel=1e-9)
 
 
+@pytest.mark.parametrize(("name", "said"), [("offset", ()), ("contrast", ("prior-outweighed",))])
+def test_no_note_says_that_a_narrow_prior_of_an_offset_outweighs_the_curves(tmp_path, name, said):
+    table(tmp_path / "A.csv", FORMS["brownian"][1](1e4), errors=False)
+    prior = {name: f"prior={1 if name == 'offset' else 0.1}:0.001"}
+    result = hd.fit(hd.read_g2(tmp_path / "A.csv", sigma=3e-4), "brownian", **prior)
+    assert tuple(result.findings.of("prior-outweighed").codes) == said
+
+
 def test_the_command_says_once_and_before_the_fit_how_a_table_was_read(tmp_path):
     path, g1 = tmp_path / "A.csv", np.sqrt(FORMS["brownian"][1](1e4))
     head = ",".join(["tau (ms)", *(f"g1 (q={10 * q} 1/nm)" for q in Q)])
