@@ -65,7 +65,6 @@ from homodyne_dask.solver.array_shapes import (
     Matrix,
     Moved,
     PerBin,
-    SomeBins,
     Theta,
     ThetaMatrix,
     Vector,
@@ -240,8 +239,6 @@ class SpeckleErrors:
     """P, independent pixels, the likeliest; NaN without a pair."""
     mean_counts: PerBin
     """μ, counts per pixel and frame, the likeliest where they are not known."""
-    determined: SomeBins
-    """Whether residuals tell P and μ, and not P·μ² alone."""
     bins: dict[int, BinNoise]
     joint: JointEquations
     """Of the parameters of theta by which `bins` have derivatives."""
@@ -451,17 +448,14 @@ class _NoiseOfFit:
         """Return the errors by the covariance and freedom of the scaled parameters; without, all unknown."""
         joint, bins = self.joint, self.bins
         which, (pixels, counts) = joint.which, np.full((2, len(joint.reduced.count)), np.nan)
-        determined = np.zeros(len(pixels), bool)
         for b, fit in ((b, noise.fit) for b, noise in bins.items()):
             pixels[b] = bins[b].contrast_ratio ** 2 * fit.pixels[fit.likeliest]
             counts[b] = fit.mean_counts[fit.likeliest] / bins[b].contrast_ratio
-            determined[b] = fit.determined
         theta, dof = np.full((joint.moved, joint.moved), np.nan), np.full(len(which), np.nan)
         if total is not None and freedom is not None:
             theta, dof[which] = joint.of_theta(total), freedom[: joint.moved]
         covariance = expanded(theta, which)
-        size = pixels, counts, determined
-        return SpeckleErrors(covariance, dof, scaling, *size, bins, joint, self.shared)
+        return SpeckleErrors(covariance, dof, scaling, pixels, counts, bins, joint, self.shared)
 
     def propagated(
         self, to_scans: Mapping[int, Float[np.ndarray, "column k"]] | None = None

@@ -202,7 +202,11 @@ def test_the_command_says_once_and_before_the_fit_how_a_table_was_read(tmp_path)
     fit = run("fit", str(path), "--model", "brownian", "--pictures", "none", "--json")
     assert json.loads(fit.stdout)["model"] == "brownian"
     said, _, of_fit = fit.stderr.partition("points of 3 bins")
-    for note in ("times converted from ms to s", "q converted from 1/nm", "all curves taken for g1"):
+    for note in (
+        "times converted from ms to s",
+        "q converted from 1/nm",
+        "all curves taken for g1",
+    ):
         assert said.count(note) == 1, said
         assert note not in of_fit
     again = run("plan", str(path), "--model", "brownian")

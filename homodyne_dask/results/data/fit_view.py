@@ -14,7 +14,6 @@ from homodyne_dask import errors
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint, Problem
 from homodyne_dask.models import convention_named
-from homodyne_dask.models.pair_covariance import covariance_over_age, variance_of_mean
 from homodyne_dask.models.transport import frame_spacing
 from homodyne_dask.results.data import c2_means as means
 from homodyne_dask.results.data.fit_result import FitValues
@@ -29,8 +28,6 @@ Bins = Int[np.ndarray, " b"]
 DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
 LIKELIEST = "likeliest_pixels", "likeliest_mean_counts"
-LAGS = 200
-"""Lags at which f is evaluated for the noise of means."""
 MOST_SHOWN = 4
 """Bins of which single figures are drawn."""
 LONG, DECAYS_SHOWN, FRAMES_SHOWN = 4, 16, 40
@@ -138,11 +135,10 @@ class FitView:
 
     @cached_property
     def speckle_noise(self) -> xarray.Dataset | None:
-        """`FitErrors.noise`; None where something speaks against it, and for means over cells."""
+        """`FitErrors.noise`; None where it is not that of the data, or (in earlier results) not known."""
         noise = self.result.errors.noise
-        if noise is None or noise["objection"].item() or self.scan.cells is not None:
-            return None
-        return noise if LIKELIEST[0] in noise else None  # which earlier results lack
+        known = noise is not None and not noise["objection"].item() and LIKELIEST[0] in noise
+        return noise if known and self.scan.cells is None else None  # cells may be cut by others
 
     def _speckle_errors(self, bin: int, cut: means.Cut) -> Vector:
         variances, noise = np.full(len(cut.lag), np.nan), self.speckle_noise
@@ -153,16 +149,16 @@ class FitView:
         first = int(np.searchsorted(self.scan.time, cut.t1.mean()))
         f = self._f_around(bin, first, 1)
         for n, (lag, lags, ages) in enumerate(cut.size.T.tolist()):
-            f_later = self._f_around(bin, first + lag, -1)
-            of_pairs = covariance_over_age(f, contrast, counts, lag, lags, f_later)
-            variances[n] = variance_of_mean(of_pairs, ages) / pixels
+            noise_of = contrast, counts, lag, lags, self._f_around(bin, first + lag, -1)
+            of_pairs, d = means.covariance_over_age(f, *noise_of)[:ages], np.arange(ages)
+            variances[n] = (2 * (ages - d) @ of_pairs / ages - of_pairs[0]) / ages / pixels
         return np.sqrt(variances)
 
     def _f_around(self, bin: int, frame: int, direction: int) -> Vector:
         """Return f at lags of 0, 1, 2 ... frames after one frame, or before it."""
         n = self.scan.n_frames
-        lag = np.geomspace(1, n, LAGS)
-        pairs = np.sort([np.full(LAGS, frame), frame + direction * lag], axis=0).clip(0, n - 1)
+        lag = np.geomspace(1, n, means.CURVE_POINTS)
+        pairs = np.sort([np.full(len(lag), frame), frame + direction * lag], axis=0).clip(0, n - 1)
         f = self.model.shape(np.array([bin]), *means.times_of(self.scan, pairs))[0]
         return np.interp(np.arange(n), np.append(0, lag), np.append(1.0, f.clip(0, 1)))
 

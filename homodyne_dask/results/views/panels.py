@@ -141,7 +141,6 @@ class Page(NamedTuple):
         for axes, lower in zip(picture.axes, picture.axes[columns:], strict=False):
             axes.xaxis.label.set_visible(axes.get_xlabel() != lower.get_xlabel())
         for axes in picture.axes[:-columns] if self.below else ():
-            axes.set_xlabel("")
             axes.tick_params(labelbottom=False)
         return picture
 

@@ -19,14 +19,7 @@ from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.views import panels as draw
 from homodyne_dask.results.views.fits_report import DOUBTFUL, consistent
-from homodyne_dask.results.views.style import (
-    COLOURS,
-    drawable,
-    plain_label,
-    ring_styles,
-    symbol,
-    with_powers,
-)
+from homodyne_dask.results.views.style import COLOURS, drawable, plain_label, ring_styles, symbol
 from homodyne_dask.store.scan import Cuts
 
 HEIGHT = 1.6
@@ -80,7 +73,7 @@ def page_of_series(series: SeriesValues) -> draw.Page:
 
     def finish(axes: Axes, name: str) -> None:
         if name in rates:
-            _draw_power_of_q(axes, series, name, places, _columns(entries, name)[0])
+            _draw_power_of_q(axes, series, name, places, drawable(column(entries, name)))
         else:
             _draw_means(axes, series, name)
             if series.over == "age":
@@ -126,7 +119,7 @@ def _draw_power_of_q(
     law = series.powers_of_q.get(name)
     if law is not None:
         title = f"∝ qᵖ, p = {value_and_error(law.exponent, law.stderr)}"
-        axes.set_title(with_powers(title), fontsize=draw.FONT)
+        axes.set_title(title, fontsize=draw.FONT)
     positive = np.isfinite(rate) & (rate > 0)
     for direction in "xy" if positive.any() else "":
         draw.logarithmic(axes, direction)
@@ -157,27 +150,22 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
         offset, contrast = (scaling[name].values[:, None] for name in ("offset", "contrast"))
         model = view.model.shape(np.arange(len(contrast)), read.t1, read.t2)
         # of the same cells, so that gaps in the data bend both curves alike
-        curves = ((read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan))
-        lag, f, of_model = _average_over_age(read, curves)
+        f, of_model = (read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan)
+        curves = np.broadcast_to(read.t2 - read.t1, f.shape), f, of_model
+        lag, f, of_model = (_average_over_age(read, values) for values in curves)
         axis.plot(lag, f, marker, label=label, color=colour, ms=3)
         axis.plot(lag, of_model, color=colour, lw=1)
 
 
 def _average_over_age(
-    read: Cuts, values: Sequence[Float[np.ndarray, "bin cell"]]
-) -> tuple[Float[np.ndarray, " lag"], ...]:
-    rows = []
-    for lag in np.unique(read.lag):
-        cells = read.lag == lag
-        count = read.count[:, cells]
-        row = [float(np.average((read.t2 - read.t1)[cells], weights=np.maximum(count.sum(0), 1)))]
-        for quantity in values:
-            cells_with_data = np.isfinite(quantity[:, cells]) & (count > 0)
-            weights = count[cells_with_data]
-            values_at_lag = quantity[:, cells][cells_with_data]
-            row.append(np.average(values_at_lag, weights=weights) if len(weights) else np.nan)
-        rows.append(row)
-    return tuple(np.array(rows).T)
+    read: Cuts, values: Float[np.ndarray, "bin cell"]
+) -> Float[np.ndarray, " lag"]:
+    """Return the mean over bins and ages at each lag, weighted by pairs; NaN where none is known."""
+    _, of_lag = np.unique(read.lag, return_inverse=True)
+    pairs = np.where(np.isfinite(values), read.count, 0)
+    sums = np.nan_to_num(values) * pairs, pairs
+    total, count = (np.bincount(of_lag, of_cells.sum(0)) for of_cells in sums)
+    return total / np.where(count > 0, count, np.nan)
 
 
 def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
@@ -204,10 +192,6 @@ def _with_limits(entries: Sequence[FitRow], name: str) -> np.ndarray:
     return np.array([column(entries, name, key) for key in ("value", *LIMITS)])
 
 
-def _columns(entries: Sequence[FitRow], name: str) -> tuple[np.ndarray, np.ndarray]:
-    return drawable(column(entries, name)), drawable(column(entries, name, "stderr"))
-
-
 def panels_of_quantities(
     entries: Sequence[FitRow],
     places: np.ndarray,
@@ -224,7 +208,7 @@ def panels_of_quantities(
     rings = ring_styles(q if x != _AXES["q"] else np.array([np.nan]))
 
     def quantity(axes: Axes, name: str) -> None:
-        error = _columns(entries, name)[1]
+        error = drawable(column(entries, name, "stderr"))
         value, lower, upper = drawable(_with_limits(entries, name))
         has_error, bound = np.isfinite(error), column(entries, name, "at_bound")
         y = plain_label(symbol(name), entries[0].quantities[name].unit)

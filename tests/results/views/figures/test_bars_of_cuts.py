@@ -8,8 +8,7 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.assessment.speckle_covariance import field_noise
-from homodyne_dask.models.pair_covariance import covariance_over_age, variance_of_mean
-from homodyne_dask.results.data.c2_means import ages, cut_at_age
+from homodyne_dask.results.data.c2_means import ages, covariance_over_age, cut_at_age
 from homodyne_dask.results.data.fit_view import FitView, view_of
 from tests.speckle_scans import Photons, whole_record
 
@@ -96,5 +95,7 @@ def test_the_variance_of_a_mean_over_ages_and_lags_is_that_of_its_sum(lag, lags,
     cell = sum(np.diag(np.arange(n - k) < span, k) for k in range(lag, lag + lags)) / (span * lags)
     expected = field_noise(whole_record(g, contrast), cell[None]).at(mean_counts)[0, 0]
     middle = lag + (lags - 1) // 2
-    found = variance_of_mean(covariance_over_age(f, contrast, mean_counts, middle, lags), span)
+    d = np.arange(span)
+    pairs = np.where(d == 0, span, 2 * (span - d))
+    found = pairs @ covariance_over_age(f, contrast, mean_counts, middle, lags)[:span] / span**2
     assert found == pytest.approx(expected, rel=0.1 if lags > 1 else 1e-9)
