@@ -39,8 +39,8 @@ LINE, LETTER = 0.14, 0.058
 """Inches of small text: height of a line, and width of a letter."""
 NARROWEST = 0.2
 """Least range of a curve beside its band, as a share of its largest value."""
-UP = Path([(-1, 0), (1, 0), (0, 0), (0, 4), (-1, 3), (0, 4), (1, 3)], [1, 2, 1, 2, 1, 2, 2])
-DOWN = Path([(x, -y) for x, y in UP.vertices], UP.codes)
+_CORNERS = np.array([(-1, 0), (1, 0), (0, 0), (0, 4), (-1, 3), (0, 4), (1, 3)])
+UP, DOWN = (Path(_CORNERS * (1, sign), [1, 2, 1, 2, 1, 2, 2]) for sign in (1, -1))
 """Markers of a lower and of an upper limit: arrows that begin with a bar at the limit."""
 ARROW = 14
 """Points: twice the length of an arrow."""

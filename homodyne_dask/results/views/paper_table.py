@@ -110,8 +110,8 @@ def as_latex(table: PaperTable) -> str:
     lines = [rf"{' & '.join(row)} \\" for row in (head, *rows)]
     comment = " ".join(printable(table.about).split())
     begin = rf"\begin{{tabular}}{{{'l' * len(head)}}}"
-    table = [r"\hline", lines[0], r"\hline", *lines[1:], r"\hline", r"\end{tabular}"]
-    return "\n".join([f"% {comment}", begin, *table])
+    body = [r"\hline", lines[0], r"\hline", *lines[1:], r"\hline", r"\end{tabular}"]
+    return "\n".join([f"% {comment}", begin, *body])
 
 
 def _latex_name(name: str) -> str:
