@@ -149,8 +149,9 @@ class FitView:
         first = int(np.searchsorted(self.scan.time, cut.t1.mean()))
         f = self._f_around(bin, first, 1)
         for n, (lag, lags, ages) in enumerate(cut.size.T.tolist()):
-            noise_of = contrast, counts, lag, lags, self._f_around(bin, first + lag, -1)
-            of_pairs, d = means.covariance_over_age(f, *noise_of)[:ages], np.arange(ages)
+            far, d = lag + lags + ages, np.arange(ages)
+            noise_of = contrast, counts, lag, lags, self._f_around(bin, first + lag, -1)[:far]
+            of_pairs = means.covariance_over_age(f[:far], *noise_of)[:ages]
             variances[n] = (2 * (ages - d) @ of_pairs / ages - of_pairs[0]) / ages / pixels
         return np.sqrt(variances)
 
