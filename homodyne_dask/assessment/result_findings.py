@@ -626,6 +626,7 @@ def _scaling_priors(end: AssessedFit) -> Iterator[Finding]:
     individual, root = end.request.scaling.mode == "individual", np.sqrt(prior.weight)
     away = np.abs(end.reduced.linear_params - prior.mean) * root
     ratio = error_used(errors.scaling_robust, errors.scaling_naive) * root
+    ratio[:, 0] *= not end.request.scan.is_table  # whose prior of an offset is to hold
     bins = np.flatnonzero(end.with_decay)[: None if individual else 1]
     for column, name in ((1, "contrast"), (0, "offset")):
         places = [f" ({bin_name(end.request.scan, bin)})" * individual for bin in bins]

@@ -135,7 +135,10 @@ def _errors(request: Request, state: lm.State, assessment: Assessment) -> FitErr
             if assessment.gain is None
             else assessment.gain,
         }
-        of_bin = {"pixels": noise.pixels, "mean_counts": noise.mean_counts}
+        sizes = {"pixels": noise.pixels, "mean_counts": noise.mean_counts}
+        known = [b in noise.bins and noise.bins[b].fit.determined for b in range(len(noise.pixels))]
+        of_bin = {name: np.where(known, size, np.nan) for name, size in sizes.items()}
+        of_bin |= {f"likeliest_{name}": size for name, size in sizes.items()}
         columns = {"bin": of_bin, "param": of_param, "": {"objection": noise.objection or ""}}
         of_noise = table_of(columns, param=names, label=("bin", request.scan.label))
     return FitErrors(

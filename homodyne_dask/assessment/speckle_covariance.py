@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.linalg import get_lapack_funcs
 
-from homodyne_dask.solver.array_shapes import Matrix, Moved, PerCell, PerCounts, PerFrame, Vector
+from homodyne_dask.solver.array_shapes import Matrix, Moved, PerCell, PerCounts, Vector
 
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
@@ -440,28 +440,6 @@ def pair_variance(contrast: float, sums: Float[np.ndarray, " 3"]) -> NoiseCovari
     constant = b**2 * (w + f2) + b**3 * (4 * f - 4 * f2 + 4 / 3 * f2)
     terms = (constant, 2 * b * w + b**2 * (4 * f - 2 * f2), w + b * f)
     return NoiseCovariance(*(np.array([[term]]) for term in terms))
-
-
-def covariance_over_age(f: PerFrame, contrast: float, mean_counts: float, lag: int) -> PerFrame:
-    """Return the covariance of ψ(t, t + lag) and ψ(t + d, t + d + lag) for each distance d from 0 up.
-
-    f: of stationary dynamics, at lags of 0, 1, 2 ... frames; the field correlation is its root. From the
-    joint cumulants κ of x at the times 1 to 4 of both pairs,
-
-    κ13 κ24 + κ14 κ23 + κ1234 - β f (κ123 + κ124 + κ134 + κ234) + β² f² (κ13 + κ14 + κ23 + κ24).
-    """
-    b, m, n = contrast, 1 / mean_counts, len(f)
-    d = np.arange(n)
-    f0, f1, f2 = (f[np.minimum(np.abs(d + shift), n - 1)] for shift in (0, lag, -lag))
-    g0, g1, g2, g = np.sqrt(f0), np.sqrt(f1), np.sqrt(f2), np.sqrt(f[lag])
-    equal, touching = (d == 0).astype(float), (d == lag).astype(float)  # 1 = 3 and 2 = 4, or 2 = 3
-    F = b * f[lag]
-    k13, k14, k23 = b * f0 + m * equal, b * f1, b * f2 + m * touching
-    of123, of124 = 2 * b**2 * g * g2 * g0, 2 * b**2 * g * g0 * g1  # of intensities alone
-    k123, k124 = of123 + F * m * (equal + touching), of124 + F * m * equal
-    k1234 = 2 * b**3 * (f[lag] * g2 * g1 + f0 * g2 * g1 + f[lag] * f0)
-    k1234 += m * equal * (of123 + of124 + F * m) + m * touching * of124
-    return k13**2 + k14 * k23 + k1234 - 2 * F * (k123 + k124) + F**2 * (2 * k13 + k14 + k23)
 
 
 def likely_sizes(fit: NoiseFit, least_pixels: PerCounts | float = 0.0) -> Float[np.ndarray, " 3"]:

@@ -236,7 +236,7 @@ class SpeckleErrors:
     """Errors of (offset, contrast); NaN where they are fixed, at a bound or unknown. None where those for
     independent noise are right: of fits weighted by the inverse of its covariance."""
     pixels: PerBin
-    """P, independent pixels; NaN without a pair, or where residuals do not tell P and μ from P·μ²."""
+    """P, independent pixels, the likeliest; NaN without a pair."""
     mean_counts: PerBin
     """μ, counts per pixel and frame, the likeliest where they are not known."""
     bins: dict[int, BinNoise]
@@ -448,7 +448,7 @@ class _NoiseOfFit:
         """Return the errors by the covariance and freedom of the scaled parameters; without, all unknown."""
         joint, bins = self.joint, self.bins
         which, (pixels, counts) = joint.which, np.full((2, len(joint.reduced.count)), np.nan)
-        for b, fit in ((b, noise.fit) for b, noise in bins.items() if noise.fit.determined):
+        for b, fit in ((b, noise.fit) for b, noise in bins.items()):
             pixels[b] = bins[b].contrast_ratio ** 2 * fit.pixels[fit.likeliest]
             counts[b] = fit.mean_counts[fit.likeliest] / bins[b].contrast_ratio
         theta, dof = np.full((joint.moved, joint.moved), np.nan), np.full(len(which), np.nan)

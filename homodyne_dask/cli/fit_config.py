@@ -198,9 +198,9 @@ class FitConfig(FitOptions, _Source):
     pictures: Literal["png", "pdf", "svg", "none"] | None = option(None, OUTPUT, "pdf", COMMON)
     """Format of the figures of each fit, which are also drawn as PNG, or none (--no-pictures); default: png,
     but none for more than 4 fits at once. `show FOLDER --pictures` draws them later."""
-    nexus: bool = option(False, OUTPUT, "false")
+    nexus: bool | None = option(None, OUTPUT, "false")
     """Also write result.nx.h5, a NeXus file (NXxpcs, NXfit)."""
-    strict: bool = option(False, OUTPUT, "false")
+    strict: bool | None = option(None, OUTPUT, "false")
     """Let `fit` exit with status 4 if a fit converged, but its model does not describe the data."""
 
     @field_validator("gap", mode="before")

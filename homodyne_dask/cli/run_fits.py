@@ -69,7 +69,7 @@ def run_fits(config: FitConfig, run_options: RunOptions) -> int:
         jobs = fit_jobs(config)
     too_many = len(jobs) > MOST_DRAWN and not config.pictures
     picture_format = "" if too_many else config.picture_format
-    jobs = [job._replace(pictures=picture_format, nexus=config.nexus) for job in jobs]
+    jobs = [job._replace(pictures=picture_format, nexus=bool(config.nexus)) for job in jobs]
     shown = partial(_print_result, run_options.as_json)
     if len(jobs) == 1 and not (config.over or config.over_scans):
         return _fit_one(config, jobs[0], run_options, shown)
@@ -190,7 +190,7 @@ def _fit_one(config: FitConfig, job: Job, run_options: RunOptions, shown: ShowRe
             model = model_named(config.model)
             result, files = fit_job(job, model, client, callbacks, resume=resume)
     shown(job, result, files)
-    return status_of(result, config.strict)
+    return status_of(result, bool(config.strict))
 
 
 @contextmanager
@@ -254,7 +254,7 @@ def _fit_many(
         report = as_text(report_of_fits(config.model, names, rows, len(rows), prefix))
     counts = fit_rows.outcome_counts(rows, len(rows), prefix)
     echo(f"\n{report}\n\n{counts}: {in_line(', '.join(map(str, files)))}")
-    return _worst_status(statuses, rows, config.strict)
+    return _worst_status(statuses, rows, bool(config.strict))
 
 
 def _worst_status(statuses: set[int], rows: Sequence[fit_rows.FitRow], strict: bool) -> int:

@@ -144,7 +144,11 @@ def configuration(sources: tuple[str, ...], options: dict[str, Any]) -> FitConfi
         return config
     from homodyne_dask.api import tables_read  # lazy: it loads h5py
 
-    return config.replaced(data=tables_read(config.data, config.overwrite))
+    read = tables_read(config.data, config.overwrite)
+    for table, store in zip(config.data, read, strict=True):
+        for note in hd.open_dataset(store).attributes.notes if store != table else ():
+            echo(f"note: {table}: {note}", err=True)
+    return config.replaced(data=read)
 
 
 def workers_of_options(data: str | AnyPath, options: Mapping[str, Any]) -> FitConfig:

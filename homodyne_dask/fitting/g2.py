@@ -12,8 +12,9 @@ import xarray
 from jaxtyping import Float, Int
 from scipy.special import gammaln
 
-from homodyne_dask.assessment.speckle_covariance import MEAN_COUNTS, covariance_over_age
+from homodyne_dask.assessment.speckle_covariance import MEAN_COUNTS
 from homodyne_dask.errors import OptionError
+from homodyne_dask.results.data.c2_means import covariance_over_age
 from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.scan import Cuts, Scan, as_scan
 

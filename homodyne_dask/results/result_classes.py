@@ -92,7 +92,7 @@ class Plots:
         self.result = result
 
     maps = _figure("maps", "Data, model and residuals of single bins against both times.")
-    cuts = _figure("cuts", "c2 against lag at several ages: data as symbols, model as lines.")
+    cuts = _figure("cuts", "c2 against lag at several ages: data with bars, model as lines.")
     angles = _figure("angles", "Contrast, offset, decay time and decay at one lag, by angle.")
     rates = _figure("rates", "J(t), shear rate and strain, or a distribution of rates, with bands.")
     passes = _figure("passes", "χ², estimated distance to the minimum and time of each pass.")

@@ -106,6 +106,14 @@ def test_strict_pictures_and_nexus_may_stand_in_the_file_and_an_option_wins(here
     assert not [*Path("one").glob("*.png")]
     assert run("fit", "fit.yaml", "-o", "two", "--pictures", "svg").exit_code == 4
     assert Path("two/maps.svg").exists()
+    assert (
+        run("fit", "fit.yaml", "-o", "two", "--no-strict", "--no-nexus", "--overwrite").exit_code
+        == 0
+    )
+    assert not Path("two/result.nx.h5").exists()
+    Path("fit.yaml").write_text(lines.replace("none", "svg"))
+    assert run("fit", "fit.yaml", "-o", "four", "--no-pictures").exit_code == 4
+    assert not [*Path("four").glob("*.svg")]
     Path("fit.yaml").write_text(lines.replace("none", "jpg"))
     result = run("fit", "fit.yaml", "-o", "three")
     assert result.exit_code == 2

@@ -12,7 +12,7 @@ import homodyne_dask as hd
 from homodyne_dask.errors import HomodyneDaskError
 from homodyne_dask.results.data.fit_view import view_of
 from homodyne_dask.results.views.fit_figures import lags_and_residuals
-from tests.run_command import done
+from tests.run_command import done, run
 
 Q = np.array([0.004, 0.006, 0.009])
 TAU = np.geomspace(1e-3, 30, 40)
@@ -185,6 +185,32 @@ def test_an_exponent_of_age_that_is_fixed_at_0_is_none(tmp_path):
     scan = hd.read_g2(tmp_path / "A.csv")
     one, other = (hd.fit(scan, "brownian"), hd.fit(scan, "power_law", fixed={"alpha": 0.0}))
     assert one.chisqr == pytest.approx(other.chisqr, rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "said"), [("offset", ()), ("contrast", ("prior-outweighed",))])
+def test_no_note_says_that_a_narrow_prior_of_an_offset_outweighs_the_curves(tmp_path, name, said):
+    table(tmp_path / "A.csv", FORMS["brownian"][1](1e4), errors=False)
+    prior = {name: f"prior={1 if name == 'offset' else 0.1}:0.001"}
+    result = hd.fit(hd.read_g2(tmp_path / "A.csv", sigma=3e-4), "brownian", **prior)
+    assert tuple(result.findings.of("prior-outweighed").codes) == said
+
+
+def test_the_command_says_once_and_before_the_fit_how_a_table_was_read(tmp_path):
+    path, g1 = tmp_path / "A.csv", np.sqrt(FORMS["brownian"][1](1e4))
+    head = ",".join(["tau (ms)", *(f"g1 (q={10 * q} 1/nm)" for q in Q)])
+    np.savetxt(path, np.c_[1e3 * TAU, g1.T], delimiter=",", header=head, comments="")
+    fit = run("fit", str(path), "--model", "brownian", "--pictures", "none", "--json")
+    assert json.loads(fit.stdout)["model"] == "brownian"
+    said, _, of_fit = fit.stderr.partition("points of 3 bins")
+    for note in (
+        "times converted from ms to s",
+        "q converted from 1/nm",
+        "all curves taken for g1",
+    ):
+        assert said.count(note) == 1, said
+        assert note not in of_fit
+    again = run("plan", str(path), "--model", "brownian")
+    assert "times converted" in again.stderr
 
 
 @pytest.mark.long

@@ -23,6 +23,7 @@ from homodyne_dask.results.files.csv_and_netcdf import (
 from homodyne_dask.results.files.json_files import write_with_checksum
 from homodyne_dask.results.files.result_folder import write_index
 from homodyne_dask.results.result_classes import FitSeries
+from homodyne_dask.results.views.panels import DOWN, UP
 from homodyne_dask.results.views.scans_figure import page_of_series
 from tests.results.made_results import UNITS, rate_dof, result_for
 
@@ -143,11 +144,24 @@ def test_a_parameter_is_the_same_in_every_text(result, tmp_path):
     assert all("1400000" not in text and "-0.00073" not in text for text in texts)
 
 
-def test_what_has_no_value_is_not_drawn(result):
+def test_limits_are_drawn_as_arrows_and_what_is_not_known_is_not_drawn(result):
     picture = page_of_series(series_of(result)).figure()
-    drawn = {axes.get_ylabel().partition(" [")[0] for axes in picture.axes}
-    assert {"D offset", "γ̇ offset"} <= drawn, drawn
-    assert drawn.isdisjoint({"D₀", "α", "γ̇₀", "φ₀", "J"}), drawn
+    drawn = {axes.get_ylabel().partition(" [")[0]: axes for axes in picture.axes}
+    assert {"D offset", "γ̇ offset", "D₀", "γ̇₀", "J"} <= {*drawn}, drawn
+    assert {*drawn}.isdisjoint({"α", "φ₀"}), drawn
+    (limit,) = drawn["D₀"].lines
+    assert limit.get_marker() is DOWN
+    assert limit.get_ydata().tolist() == [2.3e6] * 2
+    limits = [line.get_ydata().tolist() for line in drawn["γ̇₀"].lines]
+    assert limits == [[1.0] * 2, [1e-9] * 2]
+    assert [line.get_marker() for line in drawn["γ̇₀"].lines] == [DOWN, UP]
+
+
+def test_only_the_lowest_panel_of_a_column_names_the_axis_that_its_panels_share(result):
+    axes = page_of_series(series_of(result)).figure().axes
+    assert len(axes) > 3
+    named = [axis.xaxis.label.get_visible() for axis in axes]
+    assert named == [False] * (len(axes) - 3) + [True] * 3
 
 
 def test_a_shear_rate_whose_sign_is_not_seen_is_positive_in_curves_as_in_tables(result, flowing):

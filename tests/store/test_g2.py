@@ -5,8 +5,9 @@ import pytest
 
 import homodyne_dask as hd
 import ingest
-from homodyne_dask.assessment.speckle_covariance import covariance_over_age, field_noise
+from homodyne_dask.assessment.speckle_covariance import field_noise
 from homodyne_dask.errors import OptionError
+from homodyne_dask.results.data.c2_means import covariance_over_age
 from tests.run_command import csv_rows, done
 from tests.speckle_scans import Photons, whole_record
 

@@ -41,7 +41,7 @@ PAGES = pages_in(_folder())
 def page(name: str) -> str:
     """Return a page of the guide as Markdown; raises OptionError for an unknown name."""
     require_type("page", name, str, f"a name, such as {next(iter(PAGES))!r}")
-    require_known(name, PAGES, f"the guide has no page {name!r}")
+    require_known(name, PAGES, f"the guide has no page {name!r} (--search finds words)")
     return _text(name)
 
 

@@ -208,6 +208,8 @@ class Cut:
     c2: Float[np.ndarray, " l"]
     stderr: Float[np.ndarray, " l"]
     """Of the mean over the cell, as if its pairs were independent."""
+    size: Int[np.ndarray, "3 l"]
+    """Frames: the mean lag, the width in lag, and in age."""
 
     @property
     def line(self) -> tuple[Float[np.ndarray, " n"], ...]:
@@ -234,7 +236,11 @@ def ages(read: Cuts, bin: int, scan: Scan) -> list[int]:
 def cut_at_age(scan: Scan, read: Cuts, bin: int, age: int) -> Cut:
     cells = cells_of_age(read, age, _known(read, bin))
     t1, stderr = read.t1[cells], cell_errors(scan, read, cells)[bin]
-    return Cut(t1, read.t2[cells] - t1, read.c2[bin, cells], stderr)
+    shortest, end = (read.lag_edges[read.lag[cells] + n] for n in range(2))
+    lags = np.minimum(end, scan.frames[1] - read.age_edges[age]) - shortest  # up to the last frame
+    ages = np.maximum(read.count[bin, cells] // lags, 1)
+    size = np.stack([shortest + (lags - 1) // 2, lags, ages])
+    return Cut(t1, read.t2[cells] - t1, read.c2[bin, cells], stderr, size)
 
 
 def cells_of_age(
@@ -252,6 +258,47 @@ def cell_errors(scan: Scan, read: Cuts, cells: Int[np.ndarray, " l"]) -> Float[n
     )
     count = np.maximum(read.count[:, cells], 1)
     return scan.sigma_row[:, i] * scan.sigma_row[:, j] / np.sqrt(count)
+
+
+def covariance_over_age(
+    f: Float[np.ndarray, " d"],
+    contrast: float,
+    mean_counts: float,
+    lag: int,
+    lags: int = 1,
+    f_later: Float[np.ndarray, " d"] | None = None,
+) -> Float[np.ndarray, " d"]:
+    """Return the covariance of ψ(t, t + lag) and ψ(t + d, t + d + lag) for each distance d from 0 up.
+
+    f: at lags of 0, 1, 2 ... frames; the field correlation is its root. lags: ψ is averaged over so many
+    around `lag`. f_later: f of frames around t + lag; None where dynamics are stationary. From the joint
+    cumulants κ of x at the times 1 to 4 of both pairs,
+
+    κ13 κ24 + κ14 κ23 + κ1234 - β f (κ123 + κ124 + κ134 + κ234) + β² f² (κ13 + κ24 + κ14 + κ23).
+    """
+    b, m, n = contrast, 1 / mean_counts, len(f)
+    d = np.arange(n)
+    f13, f14, f23 = (f[np.minimum(np.abs(d + shift), n - 1)] for shift in (0, lag, -lag))
+    f24 = _over_lags(f13 if f_later is None else f_later, lags)
+    g13, g24, g14, g23, g = (np.sqrt(values) for values in (f13, f24, f14, f23, f[lag]))
+    equal, touching = (d == 0).astype(float), (d == lag).astype(float)  # 1 = 3, or 2 = 3
+    F, later_equal = b * f[lag], _over_lags(equal, lags)  # the share of lags with 2 = 4
+    k13, k14 = b * f13 + m * equal, b * f14
+    k24, k23 = b * f24 + m * later_equal, b * f23 + m * touching
+    of123, of124 = 2 * b**2 * g * g23 * g13, 2 * b**2 * g * g24 * g14  # of intensities alone
+    k123, k124 = of123 + F * m * (equal + touching), of124 + F * m * later_equal
+    k1234 = 2 * b**3 * (f[lag] * g23 * g14 + g13 * g24 * g23 * g14 + f[lag] * g13 * g24)
+    k1234 += m * (later_equal * (of123 + F * m * equal) + (equal + touching) * of124)
+    return k13 * k24 + k14 * k23 + k1234 - 2 * F * (k123 + k124) + F**2 * (k13 + k24 + k14 + k23)
+
+
+def _over_lags(values: Float[np.ndarray, " d"], lags: int) -> Float[np.ndarray, " d"]:
+    """Return the mean of values at distances that change with the lags of two pairs, over these lags."""
+    n, both = len(values), np.concatenate([values[:0:-1], values, np.repeat(values[-1:], lags)])
+    for _ in range(2 * (lags > 1)):
+        total = np.cumsum(np.append(0.0, both))
+        both = (total[lags:] - total[:-lags]) / lags
+    return both[n - lags :][:n]
 
 
 def _known(read: Cuts, bin: int) -> Bool[np.ndarray, " cell"]:

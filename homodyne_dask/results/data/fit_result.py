@@ -217,8 +217,9 @@ class FitErrors(HandedOut):
     covariance_naive: xarray.DataArray | None
     """(cov_i, cov_j), (JᵀWJ)⁻¹; None where the data do not determine all parameters."""
     noise: xarray.Dataset | None = None
-    """Over `bin`: independent pixels, mean_counts per pixel and frame; over `param`: stderr and dof of
-    speckle and counting; objection: what speaks against them, or ''."""
+    """Over `bin`: independent pixels and mean_counts per pixel and frame, NaN where only pixels·mean_counts²
+    is known, and the likeliest of both, which give the noise of c2 in any case; over `param`: stderr and dof
+    of speckle and counting; objection: what speaks against them, or ''."""
     rate_dof: xarray.Dataset | None = None
     """Over `age`: degrees of freedom of the robust error of each rate in `rates`."""
     profiles: dict[str, xarray.Dataset] = field(default_factory=dict)

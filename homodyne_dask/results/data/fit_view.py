@@ -27,6 +27,7 @@ Bins = Int[np.ndarray, " b"]
 """Positions among the bins of a scan."""
 DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
+LIKELIEST = "likeliest_pixels", "likeliest_mean_counts"
 MOST_SHOWN = 4
 """Bins of which single figures are drawn."""
 LONG, DECAYS_SHOWN, FRAMES_SHOWN = 4, 16, 40
@@ -126,6 +127,41 @@ class FitView:
         table = self.result.scaling
         contrast, offset = (float(table[name].values[bin]) for name in ("contrast", "offset"))
         return offset + contrast * self.model.shape(np.array([bin]), t1, t2)[0]
+
+    def cut(self, bin: int, age: int) -> means.Cut:
+        """Return one bin at one age; errors are those of points or of speckle noise, NaN where unknown."""
+        cut = means.cut_at_age(self.scan, self.cuts, bin, age)
+        return cut if self.scan.is_table else replace(cut, stderr=self._speckle_errors(bin, cut))
+
+    @cached_property
+    def speckle_noise(self) -> xarray.Dataset | None:
+        """`FitErrors.noise`; None where it is not that of the data, or (in earlier results) not known."""
+        noise = self.result.errors.noise
+        known = noise is not None and not noise["objection"].item() and LIKELIEST[0] in noise
+        return noise if known and self.scan.cells is None else None  # cells may be cut by others
+
+    def _speckle_errors(self, bin: int, cut: means.Cut) -> Vector:
+        variances, noise = np.full(len(cut.lag), np.nan), self.speckle_noise
+        if noise is None:
+            return variances
+        pixels, counts = (float(noise[name].values[bin]) for name in LIKELIEST)
+        contrast = min(max(float(self.result.scaling["contrast"].values[bin]), 0.0), 1.0)
+        first = int(np.searchsorted(self.scan.time, cut.t1.mean()))
+        f = self._f_around(bin, first, 1)
+        for n, (lag, lags, ages) in enumerate(cut.size.T.tolist()):
+            far, d = lag + lags + ages, np.arange(ages)
+            noise_of = contrast, counts, lag, lags, self._f_around(bin, first + lag, -1)[:far]
+            of_pairs = means.covariance_over_age(f[:far], *noise_of)[:ages]
+            variances[n] = (2 * (ages - d) @ of_pairs / ages - of_pairs[0]) / ages / pixels
+        return np.sqrt(variances)
+
+    def _f_around(self, bin: int, frame: int, direction: int) -> Vector:
+        """Return f at lags of 0, 1, 2 ... frames after one frame, or before it."""
+        n = self.scan.n_frames
+        lag = np.geomspace(1, n, means.CURVE_POINTS)
+        pairs = np.sort([np.full(len(lag), frame), frame + direction * lag], axis=0).clip(0, n - 1)
+        f = self.model.shape(np.array([bin]), *means.times_of(self.scan, pairs))[0]
+        return np.interp(np.arange(n), np.append(0, lag), np.append(1.0, f.clip(0, 1)))
 
     def curve(self, bin: int, cut: means.Cut) -> tuple[Vector, Vector]:
         x, t1, t2 = cut.line

@@ -84,10 +84,11 @@ def _map(
 
 
 def page_of_cuts(view: FitView) -> draw.Page:
-    """Return panels of c2 against lag at up to five ages, and the model; bars only of tables of g2."""
+    """Return panels of c2 against lag at up to five ages, and the model; bars where the noise is known."""
     bins = map(int, view.shown)
     cuts = {f"bin {view.scan.label[b]}": partial(_cuts, view=view, b=b) for b in bins}
-    return draw.Page(cuts, 2, 1.9)
+    words = "bars: standard errors of speckle and counting noise, correlated between lags and between ages"
+    return draw.Page(cuts, 2, 1.9, "" if view.speckle_noise is None else words)
 
 
 def _cuts(axes: Axes, view: FitView, b: int) -> None:
@@ -98,10 +99,11 @@ def _cuts(axes: Axes, view: FitView, b: int) -> None:
     ages = means.ages(read, b, scan)
     shades = colormaps["viridis"](np.linspace(0.0, 0.85, max(len(ages), 1)))
     for age, colour, marker in zip(ages, shades, style.MARKERS, strict=False):
-        cut = means.cut_at_age(scan, read, b, age)
+        cut = view.cut(b, age)
         look = {"fmt": marker, "ms": 3, "color": colour}
-        look["label"] = None if scan.is_table else f"t₁ = {cut.t1[0]:.3g} s"
-        draw.points(axes, cut.lag, cut.c2, cut.stderr if scan.is_table else None, **look)
+        look["label"] = None if scan.is_table else style.with_powers(f"t₁ = {cut.t1[0]:.3g} s")
+        bars = cut.stderr if np.isfinite(cut.stderr).any() else None
+        draw.points(axes, cut.lag, cut.c2, bars, **look)
         axes.plot(*view.curve(b, cut), color=colour, lw=1.2)
 
 
@@ -356,7 +358,7 @@ def page_of_angles(view: FitView) -> draw.Page:
     decays = at_one_lag(view)
     if decays is not None and np.isfinite(decays.f).any():
         age, lag = decays.t1.mean(), (decays.t2 - decays.t1).mean()
-        title = f"f at lag {lag:.3g} s{_age(scan, age)}; line: model"
+        title = style.with_powers(f"f at lag {lag:.3g} s{_age(scan, age)}; line: model")
         look = {"y": "(c₂ − offset) / contrast", "title": title, "values": decays.f}
         panels["f_at_lag"] = partial(panel, **look, line=decays.of_model)
     return draw.Page(panels, 2, 1.7)

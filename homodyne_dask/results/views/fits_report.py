@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from urllib.parse import quote
 
@@ -93,13 +94,14 @@ def report_of_fits(
         row.outcome_words == fit_rows.CONVERGED if watcher else row.converged for row in rows
     )
     counts, notes = fit_rows.outcome_counts(rows, total, prefix), []
+    kind = "ring" if series and series.over == "q" else fit_rows.ONE_OF[prefix]
     good = bool(rows) and as_wanted and len(rows) == total
     if watcher:
         newest = list(reversed(rows))
         rows, findings = newest[:MOST_ROWS], _failures(newest)[:MOST_SENTENCES]
         notes = [f"{prefix}.csv lists all {prefix}, with all messages"]
     else:
-        findings = [*_failures(rows), *_findings_of(rows)]
+        findings = [*_failures(rows), *_findings_of(rows, kind)]
     figures, verdict = Section("Figures", [Figures(pictures)]), Verdict(good, counts, findings)
     fits = _section_of_fits(names, rows, folder, fit_rows.ONE_OF[prefix], notes, series)
     outcome = [Sentences(watcher), verdict, Sentences(_joint_fit(series) if series else [])]
@@ -116,12 +118,18 @@ def _failures(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
     return [("failed", f"{row.name}: {row.message}") for row in rows if row.message]
 
 
-def _findings_of(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
-    """Return each finding of several fits once: its severity, and names of the fits with its meaning."""
+def _findings_of(rows: Sequence[fit_rows.FitRow], kind: str) -> list[tuple[str, str]]:
+    """Return each finding of several fits once: its severity, and which fits have it with its meaning.
+
+    A misfit whose cause is found is said by that alone.
+    """
     fits: dict[str, list[str]] = {}
     for row in rows:
-        for code in dict.fromkeys(row.findings.at_least("warning").codes):
-            fits.setdefault(code, []).append(row.name)
+        codes = list(dict.fromkeys(row.findings.at_least("warning").codes))
+        causes = {*row.findings.at_least("error").codes}
+        for code, following in zip_longest(codes, codes[1:]):
+            if not ("next finding" in CATALOGUE[code].remedy and following in causes):
+                fits.setdefault(code, []).append(row.name)
     fitted = [(row, row.result) for row in rows if row.result]
     by_chance = [row.name for row, result in fitted if len(row.findings) < len(result.findings)]
     chance = (
@@ -134,10 +142,14 @@ def _findings_of(rows: Sequence[fit_rows.FitRow]) -> list[tuple[str, str]]:
         # a command that lists such fits has done what it was told: none of this is its error
         level = "not usable" if entry.severity is Severity.ERROR else entry.severity.value
         sentences.append((level, names, words))
-    return [
-        (level, f"{some_of(names, MOST_NAMED, 'others')}: {words}")
-        for level, names, words in sentences
-    ]
+    return [(level, f"{_which(names, rows, kind)}: {words}") for level, names, words in sentences]
+
+
+def _which(names: Sequence[str], rows: Sequence[fit_rows.FitRow], kind: str) -> str:
+    if len(names) == len(rows) > 1:
+        return f"all {len(rows)} {kind}s"
+    some = some_of(names, MOST_NAMED)
+    return f"{len(names)} of {len(rows)} {kind}s ({some})" if len(names) > 1 else some
 
 
 def _section_of_fits(

@@ -13,12 +13,13 @@ from matplotlib.collections import PolyCollection
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
+from matplotlib.path import Path
 from matplotlib.ticker import LogFormatter, NullLocator
 
 from homodyne_dask.document.blocks import DPI
 from homodyne_dask.errors import OptionError, require_known
 from homodyne_dask.errors import shown as shown_value
-from homodyne_dask.results.views.style import COLOURS, GREY, power_of_ten
+from homodyne_dask.results.views.style import COLOURS, GREY, with_powers
 
 if TYPE_CHECKING:
     import pandas
@@ -38,7 +39,11 @@ LINE, LETTER = 0.14, 0.058
 """Inches of small text: height of a line, and width of a letter."""
 NARROWEST = 0.2
 """Least range of a curve beside its band, as a share of its largest value."""
-
+_CORNERS = np.array([(-1, 0), (1, 0), (0, 0), (0, 4), (-1, 3), (0, 4), (1, 3)])
+UP, DOWN = (Path(_CORNERS * (1, sign), [1, 2, 1, 2, 1, 2, 2]) for sign in (1, -1))
+"""Markers of a lower and of an upper limit: arrows that begin with a bar at the limit."""
+ARROW = 14
+"""Points: twice the length of an arrow."""
 
 Panels = Mapping[str, Callable[[Axes], None]]
 """The parts of a figure: what draws each, by the name by which it is drawn alone."""
@@ -133,8 +138,9 @@ class Page(NamedTuple):
             left, bottom = along * column + self.left, foot + (grid.nrows - 1 - down) * row + BELOW
             size = (column - self.left - self.right) / width, self.height / total
             axes.set_position((left / width, bottom / total, *size))
+        for axes, lower in zip(picture.axes, picture.axes[columns:], strict=False):
+            axes.xaxis.label.set_visible(axes.get_xlabel() != lower.get_xlabel())
         for axes in picture.axes[:-columns] if self.below else ():
-            axes.set_xlabel("")
             axes.tick_params(labelbottom=False)
         return picture
 
@@ -231,9 +237,7 @@ def logarithmic(axes: Axes, direction: str, scale: str = "log", **options: float
 def log_tick(value: float) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:g}"
-    mantissa, _, power = f"{value:.0e}".partition("e")
-    ten = power_of_ten(int(power))
-    return ten if mantissa == "1" else f"{mantissa}·{ten}"
+    return with_powers(f"{value:.0e}").removeprefix("1·")
 
 
 def log_scale_if_wide(axes: Axes, direction: str, values: np.ndarray) -> None:

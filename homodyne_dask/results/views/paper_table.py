@@ -14,6 +14,8 @@ _WITH_ERROR = re.compile(r"\(?(-?[\d.]+(?:e[+-]\d+)?) ± ([\d.]+)(?:\)e([+-]\d+)
 _GREEK = (
     "alpha beta gamma delta epsilon theta kappa lambda mu nu phi sigma tau omega Gamma Phi Omega"
 )
+_SYMBOLS = {"frozen_fraction": "F", "rate": "Gamma"}
+_SYMBOLS |= {"gamma_dot_t0": "gamma_dot0", "gamma_dot_t_offset": "gamma_dot_offset"}
 _SCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _SPECIAL = re.compile(r"[&%$#_{}]")
 
@@ -108,28 +110,19 @@ def as_latex(table: PaperTable) -> str:
     lines = [rf"{' & '.join(row)} \\" for row in (head, *rows)]
     comment = " ".join(printable(table.about).split())
     begin = rf"\begin{{tabular}}{{{'l' * len(head)}}}"
-    return "\n".join(
-        [
-            f"% {comment}",
-            begin,
-            r"\hline",
-            lines[0],
-            r"\hline",
-            *lines[1:],
-            r"\hline",
-            r"\end{tabular}",
-        ]
-    )
+    body = [r"\hline", lines[0], r"\hline", *lines[1:], r"\hline", r"\end{tabular}"]
+    return "\n".join([f"% {comment}", begin, *body])
 
 
 def _latex_name(name: str) -> str:
     quantity, of_part, part = name.partition(" of ")
-    first, *below = quantity.replace("gamma_dot", "gammadot").split("_")
+    symbol_or_name = _SYMBOLS.get(quantity, quantity)
+    first, *below = symbol_or_name.replace("gamma_dot", "gammadot").split("_")
     letters, digits = re.fullmatch(r"(.*?)(\d*)", first, re.DOTALL).groups()  # type: ignore[union-attr]
     symbol = rf"\{letters}" if letters in _GREEK.split() else letters
     symbol = r"\dot{\gamma}" if letters == "gammadot" else symbol
     if not (symbol.startswith("\\") or (len(symbol) == 1 and symbol.isalpha())):
-        return _escaped(name)
+        return _escaped(name.replace("_", " "))
     below = [digits] * bool(digits) + [rf"\mathrm{{{_escaped(word)}}}" for word in below]
     subscript = f"_{{{','.join(below)}}}" if below else ""
     return f"${symbol}{subscript}$" + f" ({_escaped(part)})" * bool(of_part)

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from homodyne_dask.errors import HomodyneDaskError, OptionError, in_line
 from homodyne_dask.results.data.derived_quantities import shown_names
+from homodyne_dask.results.data.fit_result import LIMITS
 from homodyne_dask.results.data.fit_rows import FitRow, column, constant_quantities, methods_of
 from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.numbers_and_intervals import value_and_error
@@ -72,7 +73,7 @@ def page_of_series(series: SeriesValues) -> draw.Page:
 
     def finish(axes: Axes, name: str) -> None:
         if name in rates:
-            _draw_power_of_q(axes, series, name, places, _columns(entries, name)[0])
+            _draw_power_of_q(axes, series, name, places, drawable(column(entries, name)))
         else:
             _draw_means(axes, series, name)
             if series.over == "age":
@@ -117,16 +118,16 @@ def _draw_power_of_q(
     """Make the axes of a rate of decorrelation logarithmic; draw its power of q, and q², through it."""
     law = series.powers_of_q.get(name)
     if law is not None:
-        title = f"fit: ∝ q^({value_and_error(law.exponent, law.stderr)})"
+        title = f"∝ qᵖ, p = {value_and_error(law.exponent, law.stderr)}"
         axes.set_title(title, fontsize=draw.FONT)
     positive = np.isfinite(rate) & (rate > 0)
     for direction in "xy" if positive.any() else "":
         draw.logarithmic(axes, direction)
-    powers = {} if law is None else {law.exponent: ("-", "fitted power of q")}
-    powers[2.0] = "--", "∝ q²"
-    for power, (style, label) in powers.items() if positive.any() else ():
+    powers = {} if law is None else {law.exponent: ("-", COLOURS[4], "fitted power p of q")}
+    powers[2.0] = ":", COLOURS[6], "∝ q²"
+    for power, (style, colour, label) in powers.items() if positive.any() else ():
         line = q**power * np.exp(np.mean(np.log(rate[positive] / q[positive] ** power)))
-        axes.plot(q, line, style, color=COLOURS[4], zorder=0, label=label)
+        axes.plot(q, line, style, color=colour, zorder=0, label=label)
 
 
 def _views(entries: Sequence[FitRow]) -> list[FitView]:
@@ -149,37 +150,32 @@ def _draw_decays(axis: Axes, views: Sequence[FitView]) -> None:
         offset, contrast = (scaling[name].values[:, None] for name in ("offset", "contrast"))
         model = view.model.shape(np.arange(len(contrast)), read.t1, read.t2)
         # of the same cells, so that gaps in the data bend both curves alike
-        curves = ((read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan))
-        lag, f, of_model = _average_over_age(read, curves)
+        f, of_model = (read.c2 - offset) / contrast, np.where(np.isfinite(read.c2), model, np.nan)
+        curves = np.broadcast_to(read.t2 - read.t1, f.shape), f, of_model
+        lag, f, of_model = (_average_over_age(read, values) for values in curves)
         axis.plot(lag, f, marker, label=label, color=colour, ms=3)
         axis.plot(lag, of_model, color=colour, lw=1)
 
 
 def _average_over_age(
-    read: Cuts, values: Sequence[Float[np.ndarray, "bin cell"]]
-) -> tuple[Float[np.ndarray, " lag"], ...]:
-    rows = []
-    for lag in np.unique(read.lag):
-        cells = read.lag == lag
-        count = read.count[:, cells]
-        row = [float(np.average((read.t2 - read.t1)[cells], weights=np.maximum(count.sum(0), 1)))]
-        for quantity in values:
-            cells_with_data = np.isfinite(quantity[:, cells]) & (count > 0)
-            weights = count[cells_with_data]
-            values_at_lag = quantity[:, cells][cells_with_data]
-            row.append(np.average(values_at_lag, weights=weights) if len(weights) else np.nan)
-        rows.append(row)
-    return tuple(np.array(rows).T)
+    read: Cuts, values: Float[np.ndarray, "bin cell"]
+) -> Float[np.ndarray, " lag"]:
+    """Return the mean over bins and ages at each lag, weighted by pairs; NaN where none is known."""
+    _, of_lag = np.unique(read.lag, return_inverse=True)
+    pairs = np.where(np.isfinite(values), read.count, 0)
+    sums = np.nan_to_num(values) * pairs, pairs
+    total, count = (np.bincount(of_lag, of_cells.sum(0)) for of_cells in sums)
+    return total / np.where(count > 0, count, np.nan)
 
 
 def names_drawn(entries: Sequence[FitRow], last: Sequence[str] = ()) -> list[str]:
     """Return the parameters and rates worth a panel: not fixed ones, nor copies, unless all are."""
-    constant, columns = constant_quantities(entries), {name: column(entries, name) for name in last}
+    constant, columns = constant_quantities(entries), {n: _with_limits(entries, n) for n in last}
     quantities = entries[0].quantities
     names = shown_names(quantities, quantities, copies=False)
-    names = [name for name in names if np.isfinite(column(entries, name)).any()] or names
+    names = [n for n in names if np.isfinite(_with_limits(entries, n)).any()] or names
     for name in [name for name in names if name not in constant] or names:
-        values = column(entries, name)
+        values = _with_limits(entries, name)
         copies = (np.allclose(values, d, 1e-9, 0.0, equal_nan=True) for d in columns.values())
         if not any(copies):
             columns[name] = values
@@ -192,8 +188,8 @@ def scans_title(entries: Sequence[FitRow], against: str) -> str:
     return f"Parameters against {against}: bars are standard errors ({errors})"
 
 
-def _columns(entries: Sequence[FitRow], name: str) -> tuple[np.ndarray, np.ndarray]:
-    return drawable(column(entries, name)), drawable(column(entries, name, "stderr"))
+def _with_limits(entries: Sequence[FitRow], name: str) -> np.ndarray:
+    return np.array([column(entries, name, key) for key in ("value", *LIMITS)])
 
 
 def panels_of_quantities(
@@ -212,22 +208,30 @@ def panels_of_quantities(
     rings = ring_styles(q if x != _AXES["q"] else np.array([np.nan]))
 
     def quantity(axes: Axes, name: str) -> None:
-        value, error = _columns(entries, name)
+        error = drawable(column(entries, name, "stderr"))
+        value, lower, upper = drawable(_with_limits(entries, name))
         has_error, bound = np.isfinite(error), column(entries, name, "at_bound")
         y = plain_label(symbol(name), entries[0].quantities[name].unit)
         draw.label_axes(axes, x, y, _TITLES.get(name, ""))
         axes.locator_params("x", nbins=draw.MAX_INTERVALS - 1)  # of many digits
         no_error = ~has_error & ~bound
-        symbols = (has_error, "o", ""), (no_error, "o", "no error"), (bound, "x", "at a bound")
-        for (ring, colour, _, label), (of_symbol, marker, words) in product(rings, symbols):
-            fits = of_symbol & np.isfinite(value) & ((q == ring) | np.isnan(ring))
+        symbols = (
+            (value, has_error, "o", ""),
+            (value, no_error, "o", "no error"),
+            (value, bound, "x", "at a bound"),
+            (upper, np.isfinite(upper), draw.DOWN, "upper limit, 95 %"),
+            (lower, np.isfinite(lower), draw.UP, "lower limit, 95 %"),
+        )
+        for (ring, colour, _, label), (drawn, of_symbol, marker, words) in product(rings, symbols):
+            fits = of_symbol & np.isfinite(drawn) & ((q == ring) | np.isnan(ring))
             if fits.any():
                 across = None if reach is None else reach[:, fits]
                 named = ", ".join(filter(None, (label, words))) or None
-                look = {"fmt": marker, "hollow": bool(words), "color": colour, "label": named}
+                look = {"fmt": "", "ls": "", "marker": marker, "color": colour, "label": named}
+                look |= {"ms": draw.ARROW} if drawn is not value else {"hollow": bool(words)}
                 bars = np.nan_to_num(error[fits])
-                draw.points(axes, places[fits], value[fits], bars, across=across, **look)
-        draw.log_scale_if_wide(axes, "y", value)
+                draw.points(axes, places[fits], drawn[fits], bars, across=across, **look)
+        draw.log_scale_if_wide(axes, "y", np.concatenate([value, upper, lower]))
         finish(axes, name)
 
     return {name: partial(quantity, name=name) for name in names_drawn(entries, last)}

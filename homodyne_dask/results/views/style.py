@@ -27,6 +27,11 @@ def power_of_ten(exponent: int) -> str:
     return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
+def with_powers(text: str) -> str:
+    """Return a text with 1e-05 written as 1·10⁻⁵."""
+    return re.sub(r"e([+-]\d+)", lambda match: f"·{power_of_ten(int(match[1]))}", text)
+
+
 def symbol(name: str) -> str:
     """Return the name of a quantity as in print: 'frozen fraction F', 'D offset', 'γ̇₀'."""
     words = re.split(
@@ -43,7 +48,7 @@ def plain_label(text: str, unit: str = "") -> str:
 def bin_name(scan: Scan, bin: int) -> str:
     """Return q, φ and label of a bin, those that are known, for titles."""
     q, phi = scan.q[bin], scan.phi[bin]
-    names = (q, f"q = {q:.4g} Å⁻¹"), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
+    names = (q, with_powers(f"q = {q:.4g} Å⁻¹")), (phi, f"φ = {phi:.4g}°".replace("-", "−"))
     terms = [words for value, words in names if np.isfinite(value)] + [f"bin {scan.label[bin]}"]
     return ", ".join(terms + [f"scan {scan.scan_number[bin]}"] * scan.has_repeats)
 
@@ -66,7 +71,7 @@ def ring_styles(q: np.ndarray, words: str = "q = {:.4g} Å⁻¹") -> RingStyles:
     if not rings:
         return [(np.nan, COLOURS[0], MARKERS[0], None)]
     shades, n = [*COLOURS], len(rings)
-    labels = [words.format(ring) if n > 1 else None for ring in rings]
+    labels = [with_powers(words.format(ring)) if n > 1 else None for ring in rings]
     if n > len(COLOURS):
         shades = [to_hex(shade) for shade in colormaps["viridis"](np.linspace(0, 0.9, n))]
         labels = [labels[k] if k in (0, n // 2, n - 1) else None for k in range(n)]
@@ -75,8 +80,8 @@ def ring_styles(q: np.ndarray, words: str = "q = {:.4g} Å⁻¹") -> RingStyles:
 
 TITLES = {
     "maps": "Data, model and residuals of single bins against both times",
-    "cuts": "c₂ against lag at several ages: data as symbols, model as lines; bars where the data have "
-    "errors of points (those of pairs are correlated by speckle)",
+    "cuts": "c₂ against lag at several ages: data as symbols, model as lines; bars are standard errors of "
+    "points, or of speckle and counting noise where that is known",
     "angles": "Dependence on the direction φ, of rings at one φ on q, of repeats on the scan: contrast and "
     "offset with standard errors, decay time and f with the model as a line",
     "rates": "Rates against time, or their distribution, with 68 % and 95 % bands",

@@ -107,6 +107,8 @@ def test_words_are_found_in_every_page_whatever_their_capitals():
         ("gel", "models"), ("bands", "rates"), ("memory", "fits"), ("memory", "performance"),
         ("cluster", "clusters"), ("units", "conventions"), ("JupyterHub", "view"), ("macOS", "installation"),
         ("shared machine", "security"), ("smoothed", "errors"), ("exit status", "results"),
+        ("DLS", "g2"), ("PyPI", "installation"), ("pinned", "installation"), ("laptop", "installation"),
+        ("array job", "clusters"), ("phi nan", "data"), ("± nan", "g2"), ("does my gel age", "models"),
     ],
 )  # fmt: skip
 def test_what_people_look_for_is_found_on_the_page_about_it(words, page):

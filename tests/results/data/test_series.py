@@ -216,6 +216,9 @@ def test_the_picture_over_q_has_decay_rates_with_the_line_of_q_squared_and_all_d
     np.testing.assert_allclose(
         rates.lines[0].get_ydata(), 0.5 * np.array(Q) ** 2 * over_q.table["value"].sel(param="J")
     )
+    styles = [line.get_linestyle() for axis in (picture.axes[0], rates) for line in axis.lines[1:]]
+    assert styles == ["--", "-", ":"]  # of the mean, the fitted power, and that of diffusion
+    assert rates.get_title().startswith("∝ qᵖ, p = ")
     q, line = rates.lines[-1].get_data()
     np.testing.assert_allclose(line / q**2, line[0] / q[0] ** 2)
     for data, model in zip(decays.lines[::2], decays.lines[1::2], strict=True):
@@ -462,6 +465,30 @@ def test_no_interval_is_shown_of_a_misfit_and_no_error_where_only_a_limit_is_kno
         assert bool(findings) == (str(quantities["D0"]) == "below 1.76e+03") == ("±" not in row)
         assert "±" in str(quantities["J"])
         assert bool(findings) == (OF_MISFIT in " ".join(report.split()))
+
+
+DRIFT = finding("contrast-drift", size=0.3)
+SHAPE = finding("model-misfit-shape", share=0.1, p=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("findings", "said"),
+    [
+        ([[SHAPE, DRIFT]] * 6, "all 6 rings: the contrast depends on age"),
+        ([[SHAPE, DRIFT]] * 2 + [[]] * 4, "2 of 6 rings (q1, q2): the contrast depends on age"),
+        ([[DRIFT]] * 5 + [[]], "5 of 6 rings (q1, q2, q3, q4 and 1 more): the contrast"),
+        ([[DRIFT], *[[]] * 5], "q1: the contrast depends on age"),
+        ([[SHAPE]] * 6, "all 6 rings: a change that the model lacks explains the residuals"),
+    ],
+)
+def test_what_several_rings_have_is_said_once_by_its_cause(flowing, findings, said):
+    rows = [
+        fit_row(f"q{n}", None, result_for(flowing, FLOW, findings=Findings(of_ring)), "", {"q": n})
+        for n, of_ring in enumerate(findings, 1)
+    ]
+    verdict = " ".join(str(FitSeries("q", tuple(rows))).split())
+    assert f"not usable: {said}" in verdict
+    assert verdict.count("not usable:") == 1
 
 
 def test_agreement_with_few_degrees_of_freedom_is_that_of_welch():

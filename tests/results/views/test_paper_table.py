@@ -37,8 +37,26 @@ def test_a_row_of_a_fit_is_a_quantity():
     rows = [line for line in latex.splitlines() if line.endswith(r"\\")]
     assert {row.count("&") for row in rows} == {2}
     assert rows[1] == r"$D_{0}$ & $68600(1500)$ & \AA{}$^{2}$/s \\"
-    assert rows[4] == r"$\dot{\gamma}_{\mathrm{t0}}$ & $9.03(12)\times 10^{-4}$ & 1/s \\"
+    assert rows[4] == r"$\dot{\gamma}_{0}$ & $9.03(12)\times 10^{-4}$ & 1/s \\"
     assert "| D0 | 68600(1500) | Å²/s |" in result.to_markdown().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("name", "latex"),
+    [
+        ("frozen_fraction", "$F$"),
+        ("rate", r"$\Gamma$"),
+        ("rate of slow_part", r"$\Gamma$ (slow\_part)"),
+        ("gamma_dot_t_offset", r"$\dot{\gamma}_{\mathrm{offset}}$"),
+        ("rate_2", "rate 2"),
+        ("q_exponent", r"$q_{\mathrm{exponent}}$"),
+        ("power_of_q", "power of q"),
+        ("polydispersity", "polydispersity"),
+    ],
+)
+def test_the_head_of_a_column_is_a_symbol_or_words(name, latex):
+    head = PaperTable("", [("q", "1/Å"), (name, "1/s")], [["0.01", "1(1)"]])
+    assert as_latex(head).splitlines()[3] == rf"$q$ [1/\AA{{}}] & {latex} [1/s] \\"
 
 
 def test_a_row_of_a_series_is_a_fit():
