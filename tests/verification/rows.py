@@ -112,6 +112,11 @@ def further() -> Iterator[Row]:
     setup = Setup(motion, "two_component", Detector(1000), sectors=9, options=bounds, true=true)
     setting = "two_component, 9 angles, 1000 pixels, fraction above 0.5"
     yield row("two-component", "two components", setting, setup=setup, expected=GOOD)
+    true = {"D0_sample": 8e3, "alpha_sample": 0.0, "v0": 1800.0, "v_beta": 0.0, "fraction": 0.6, "phi0": 15.0}
+    motion = Motion(8e3, v0=1800.0, fraction=0.6, phi0=15.0, reference=Motion(1e-6))
+    setup = Setup(motion, "beating", Detector(1000), sectors=9, true=true)
+    setting = "beating, 9 angles, 1000 pixels"
+    yield row("beating", "constant speed, 0.29 fringes per frame", setting, setup=setup, expected=GOOD)
     setup = Setup(AGEING, "power_law", way="posterior", options={"prior": {"alpha": [-0.3, 0.05]}}, **three)
     yield row("posterior", "power law", "posterior with a prior of alpha; bins: 3", setup=setup)
 
