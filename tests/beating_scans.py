@@ -13,7 +13,7 @@ ANGLES = np.arange(6) * 30.0
 
 
 def power(t, exponent):
-    return np.where(t > 0, np.where(t > 0, t, 1.0) ** exponent, 0.0)
+    return np.maximum(t, DT / 2) ** exponent
 
 
 def field(rng, C):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.request.options import PAIRS
 from homodyne_dask.request.request import Request
 from homodyne_dask.solver.array_shapes import PerCell, Values
@@ -20,8 +21,9 @@ from homodyne_dask.store.scan import Scan
 from homodyne_dask.sweep.cell_sums import AgeAndLagEdges, edges_inside, halved
 from homodyne_dask.sweep.sweep import Sweep
 
-NODES = 5
-"""Frames, not necessarily whole, that stand for an interval along age and along lag."""
+NODES, NODES_OF_FRINGES = 5, 64
+"""Frames, not necessarily whole, that stand for an interval along age and along lag; fringes may turn by half
+a turn between two frames."""
 FEWEST_AGES = 8
 """With fewer stored intervals of age inside the selected frames, c2 is averaged over other cells."""
 LEAST_COVERED, LEAST_OF_PAIRS = 0.98, 0.5
@@ -85,7 +87,9 @@ class CellPoints(NamedTuple):
         return means.reshape(*values.shape[:-1], number)
 
 
-def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoints:
+def cell_points(
+    cells: list[Interval], use: Bool[np.ndarray, " t"], nodes: int = NODES
+) -> CellPoints:
     """Return pairs that stand for the pairs of used frames in each cell; none where there are too many."""
     last = int(np.flatnonzero(use)[-1])
     if not cells:
@@ -93,14 +97,14 @@ def cell_points(cells: list[Interval], use: Bool[np.ndarray, " t"]) -> CellPoint
     edges = np.flatnonzero(np.diff(np.concatenate([[False], use, [False]]).astype(int)))
     # of used frames: the first, and the one after the last
     runs = list(pairwise(edges.tolist()))[::2]
-    parts = [_points(cell, runs, last) for cell in cells]
+    parts = [_points(cell, runs, last, nodes) for cell in cells]
     lengths = [len(i) for i, *_ in parts]
     i, j, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     return CellPoints(i, j, weight, np.repeat(np.arange(len(cells)), lengths))
 
 
 def _points(
-    cell: Interval, runs: list[tuple[int, int]], last: int
+    cell: Interval, runs: list[tuple[int, int]], last: int, most: int
 ) -> tuple[Float[np.ndarray, " point"], ...]:
     stop = min(cell.stop, last + 1 - cell.shortest)
     firsts = [run for run in runs if run[0] < stop and run[1] > cell.first]
@@ -111,7 +115,7 @@ def _points(
         if len(firsts) * len(seconds) > MAX_RUNS:
             return _NONE
         for run in seconds:
-            parts += _points_of_runs(cell, (a, b), run)
+            parts += _points_of_runs(cell, (a, b), run, most)
     return tuple(np.concatenate(column) for column in zip(*parts, strict=True)) or _NONE
 
 
@@ -119,7 +123,7 @@ _NONE: tuple[np.ndarray, np.ndarray, np.ndarray] = (np.empty(0), np.empty(0), np
 
 
 def _points_of_runs(
-    cell: Interval, firsts: tuple[int, int], seconds: tuple[int, int]
+    cell: Interval, firsts: tuple[int, int], seconds: tuple[int, int], most: int
 ) -> list[tuple[Float[np.ndarray, " point"], ...]]:
     """Return points; between edges over t1 both limits of the lag are constant or change evenly with it."""
     (a, b), (c, d) = firsts, seconds
@@ -129,14 +133,16 @@ def _points_of_runs(
     kinks = c - cell.shortest, d - cell.end + 1  # where a limit of the lag begins to change
     edges, parts = sorted({low, high, *(edge for edge in kinks if low < edge < high)}), []
     for start, end in pairwise(edges):
-        i, weight = _gauss(float(end - start))
+        i, weight = _gauss(float(end - start), most)
         i = i + start
         shortest, stop = np.maximum(cell.shortest, c - i), np.minimum(cell.end, d - i)
         if (shortest == shortest[0]).all() and (stop == stop[0]).all():
             shortest, stop = shortest[:1], stop[:1]
         lags = zip(shortest.tolist(), stop.tolist(), strict=True)
         rules = [
-            (low + nodes, rule) for low, high in lags for nodes, rule in [_gauss(float(high - low))]
+            (low + nodes, rule)
+            for low, high in lags
+            for nodes, rule in [_gauss(float(high - low), most)]
         ]
         if len(rules) == len(i):
             number = [len(of_lag) for _, of_lag in rules]
@@ -150,9 +156,9 @@ def _points_of_runs(
 
 
 @lru_cache(maxsize=4096)
-def _gauss(n: float) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Return nodes and weights for a sum over 0, 1, ... up to before n, exact to the degree 2·NODES - 1."""
-    k = np.arange(1, min(NODES, int(np.ceil(n))))
+def _gauss(n: float, most: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return nodes and weights for a sum over 0, 1, ... up to before n, exact to the degree 2·most - 1."""
+    k = np.arange(1, min(most, int(np.ceil(n))))
     # the Jacobi matrix of the discrete Chebyshev polynomials (Golub and Welsch 1969)
     off_diagonal = np.sqrt(np.maximum(k**2 * (n**2 - k**2) / (4 * (4.0 * k**2 - 1)), 0))
     nodes, vectors = np.linalg.eigh(np.diag(off_diagonal, 1) + np.diag(off_diagonal, -1))
@@ -220,7 +226,7 @@ class AveragedCells(NamedTuple):
 def averaged_cells(sweep: Sweep, request: Request) -> AveragedCells:
     """Return the averages stored with the data, or of one pass where these are too few or lack pairs."""
     scan, min_lag = request.scan, request.problem.min_lag
-    stored = stored_cells(scan, min_lag)
+    stored = stored_cells(scan, min_lag, nodes_of(request.problem))
     if scan.cells is not None or (_enough(stored, request) and _all_known(stored)):
         return stored
     return _cells_of_pass(sweep, edges_inside(scan.frames, min_lag), min_lag)
@@ -295,7 +301,11 @@ def _enough(stored: AveragedCells, request: Request) -> bool:
     return bool(len(covered)) and float(covered.mean()) > least
 
 
-def stored_cells(scan: Scan, min_lag: int) -> AveragedCells:
+def nodes_of(problem: Problem) -> int:
+    return NODES if problem.model.beat is None else NODES_OF_FRINGES
+
+
+def stored_cells(scan: Scan, min_lag: int, nodes: int = NODES) -> AveragedCells:
     cuts, (start, stop) = scan.cuts(min_lag), scan.frames
     first, after = cuts.age_edges[cuts.age], cuts.age_edges[cuts.age + 1]
     shortest, end = cuts.lag_edges[cuts.lag], cuts.lag_edges[cuts.lag + 1]
@@ -304,7 +314,7 @@ def stored_cells(scan: Scan, min_lag: int) -> AveragedCells:
         inside &= after + end - 2 < stop
     edges = zip(first, after, np.maximum(shortest, 1), end, strict=True)
     intervals = [Interval(*map(int, cell)) for cell in compress(edges, inside)]
-    points = cell_points(intervals, scan.use)
+    points = cell_points(intervals, scan.use, nodes)
     ages = cuts.age_edges[(cuts.age_edges >= start) & (cuts.age_edges <= stop)]
     return AveragedCells(
         intervals, cuts.c2[:, inside], cuts.count[:, inside], [points], ages, cuts.lag_edges

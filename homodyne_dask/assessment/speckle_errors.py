@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import chdtrc, chdtri, kolmogorov, ndtr, stdtr
 
-from homodyne_dask.assessment.cell_residuals import AveragedCells, stored_cells
+from homodyne_dask.assessment.cell_residuals import AveragedCells, nodes_of, stored_cells
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.shared_speckle import (
     Added,
@@ -112,7 +112,7 @@ def noise_of_groups(
     scan, problem = open_selection(context.selection), context.problem
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
     fitted = FittedPoint(point, scan.time, *context.units)
-    averaged, sigma_row = _stored(context.selection, problem.min_lag)
+    averaged, sigma_row = _stored(context.selection, problem.min_lag, nodes_of(problem))
 
     def whole(data: BinData) -> BinData:
         return data._replace(
@@ -129,9 +129,11 @@ BIN_NOISE = Task(noise_of_groups, "noise", "for the noise of bins")
 
 
 @lru_cache(maxsize=2)
-def _stored(selection: Selection, min_lag: int) -> tuple[AveragedCells, Float[np.ndarray, "bin t"]]:
+def _stored(
+    selection: Selection, min_lag: int, nodes: int
+) -> tuple[AveragedCells, Float[np.ndarray, "bin t"]]:
     scan = open_selection(selection)
-    return stored_cells(scan, min_lag), scan.sigma_row
+    return stored_cells(scan, min_lag, nodes), scan.sigma_row
 
 
 @dataclass

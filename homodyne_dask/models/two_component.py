@@ -6,14 +6,15 @@ h = exp(-½ q² ΔC) and the phase ψ of the moving one, q cos(phi0 - φ) ΔV,
     f = [(f_r1 f_r2)² h_r² + (f_s1 f_s2)² h_s² + 2 f_r1 f_r2 f_s1 f_s2 h_r h_s cos ψ] / norm,
     norm = (f_s1² + f_r1²)(f_s2² + f_r2²)
 
-(He et al. 2025). C and V are trapezoid sums over the frame times of D0 t^alpha and of v0 t^v_beta; t^a is 0
-at t = 0.
+(He et al. 2025). C and V are trapezoid sums over the frame times of D0 t^alpha and of v0 t^v_beta, at t = 0
+those of half a frame.
 
     two_component           f_s = fraction at t = 0, and its odds grow by exp(fraction_growth t)
     beating                 the same with a reference that does not decay, and constant fractions
     two_component_spline, beating_spline    the same with the speed Σ v_k B_k(t), six splines over the record
     two_component_xpcsjax   the 14 parameters of xpcsjax: rates with offsets, at least 0 for diffusion, and
-                            f_s = f0 exp(f1 (t - f2)) + f3 between soft limits; ψ has cos(φ + phi0_het)
+                            f_s = f0 exp(f1 (t - f2)) + f3 between soft limits; ψ has cos(φ + phi0_het), and
+                            t^a is 0 at t = 0
     damped_cosine           f = exp(-rate (t2 - t1)) cos(2π frequency (t2 - t1)): a quick look at one bin
 
 In two_component_xpcsjax f0, f2 and f3 are one number for a constant fraction. Smoothings and floors are those
@@ -44,13 +45,18 @@ def _power(times: Any, exponent: Any) -> Any:
     return xp.where(positive, xp.where(positive, times, 1.0) ** exponent, 0.0)
 
 
+def _from_half_a_frame(times: Any) -> Any:
+    xp = times.__array_namespace__()
+    return xp.maximum(times, xp.median(times[1:] - times[:-1]) / 2)
+
+
 def _integral(rate: Any, times: Any) -> Any:
     return integrated(rate, times[1:] - times[:-1])
 
 
 def _tables(theta: Any, times: Any) -> dict[str, Any]:
     """Return both integrals of diffusion, that of the velocity, and the fraction that moves."""
-    return _moving_with(theta[4] * _power(times, theta[5]), theta, times)
+    return _moving_with(theta[4] * _from_half_a_frame(times) ** theta[5], theta, times)
 
 
 def _spline_tables(theta: Any, times: Any) -> dict[str, Any]:
@@ -62,9 +68,10 @@ def _moving_with(velocity: Any, theta: Any, times: Any) -> dict[str, Any]:
     import jax  # it loads while workers start, and not with the names of models
 
     (D_ref, alpha_ref, D_sample, alpha_sample), (fraction, growth) = theta[:4], theta[-3:-1]
+    t = _from_half_a_frame(times)
     return {
-        "C_r": _integral(D_ref * _power(times, alpha_ref), times),
-        "C_s": _integral(D_sample * _power(times, alpha_sample), times),
+        "C_r": _integral(D_ref * t**alpha_ref, times),
+        "C_s": _integral(D_sample * t**alpha_sample, times),
         "V": _integral(velocity, times),
         "moving": jax.nn.sigmoid(jax.scipy.special.logit(fraction) + growth * times),
     }

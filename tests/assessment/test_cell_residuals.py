@@ -83,6 +83,23 @@ def test_means_over_cells_are_those_of_all_pairs_even_at_the_end_of_the_record(m
             assert np.isnan(means[n])
 
 
+def test_means_of_fringes_are_those_of_all_pairs(tmp_path):
+    scan = store(measured(np.array([2e4, -0.2, 0.0]), 100, angles(2)), tmp_path)
+    request = prepare(scan, "damped_cosine")
+    cells = averaged_cells(
+        sweep_of(plan_here(request), scan.selection, request.problem, None), request
+    )
+    (points,) = cells.points
+
+    def fringes(i, j):
+        return np.cos(2 * np.pi * 0.29 * (j - i))
+
+    means = points.mean(fringes(points.i, points.j), len(cells.intervals))
+    for n, cell in enumerate(cells.intervals):
+        expected = fringes(*pairs_of(cell, np.ones(100, bool))).mean()
+        assert means[n] == pytest.approx(expected, abs=1e-6), cell
+
+
 @pytest.mark.parametrize("frames", [None, (0, 50), (13, 70)])
 @pytest.mark.parametrize("min_lag", [1, 3])
 def test_stored_averages_are_those_of_the_pairs_of_their_cells(frames, min_lag, tmp_path):

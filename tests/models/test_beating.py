@@ -79,13 +79,26 @@ def test_the_parameters_of_xpcsjax_give_the_same_c2():
         k: v for k, v in truth.items() if k in theirs.names
     }
     values |= {"f0": truth["fraction"], "phi0_het": -truth["phi0"]}
-    time = DT * np.arange(30)
+    time = DT * np.arange(1, 30)  # theirs has no rates at t = 0
     for phi in (0.0, 70.0):
         ours, other = (
             hd.predict(model, given, time, q=Q, phi=phi, contrast=0.3, offset=1.0)
             for model, given in ((TWO, truth), (theirs, values))
         )
         assert np.abs(ours - other).max() < 1e-9
+
+
+def test_constant_rates_begin_with_the_first_frame():
+    constant = {"alpha_ref": 0.0, "alpha_sample": 0.0, "v_beta": 0.0, "D0_ref": 500.0}
+    time = DT * np.arange(30)
+    c2 = hd.predict(TWO, TRUTH | constant, time, q=Q, phi=0.0, contrast=1.0, offset=0.0)[0]
+    lag, s = time - time[:, None], TRUTH["fraction"]
+    phase = Q * TRUTH["v0"] * np.cos(np.deg2rad(TRUTH["phi0"])) * lag
+    at_rest = (1 - s) ** 2 * np.exp(-0.5 * Q**2 * 500.0 * np.abs(lag))
+    moved = s**2 * np.exp(-0.5 * Q**2 * TRUTH["D0_sample"] * np.abs(lag) + 1j * phase)
+    expected = np.abs(at_rest + moved) ** 2 / ((1 - s) ** 2 + s**2) ** 2
+    pairs = np.triu_indices(30, 1)
+    np.testing.assert_allclose(c2[pairs], expected[pairs], rtol=1e-9)
 
 
 @pytest.mark.long
@@ -150,11 +163,10 @@ def test_splines_of_equal_speed_are_the_model_of_constant_speed():
     law |= {"fraction": 0.4, "phi0": 10.0}
     splines = {name: value for name, value in law.items() if name not in ("v0", "v_beta")}
     splines |= {f"v_{n}": 250.0 for n in range(1, 7)}
-    times = FRAME_TIMES + 0.5  # a power of the time is 0 at t = 0
     given = {"q": 0.01, "phi": 35.0}
     constant = {"D0_ref": 0, "alpha_ref": 0, "fraction_growth": 0}
-    expected = hd.predict("beating", law | constant, times, **given)
-    found = hd.predict(SPLINE, splines | constant, times, **given)
+    expected = hd.predict("beating", law | constant, FRAME_TIMES, **given)
+    found = hd.predict(SPLINE, splines | constant, FRAME_TIMES, **given)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 

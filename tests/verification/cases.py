@@ -37,7 +37,9 @@ class Setup:
     read_with: Mapping[str, Any] = field(default_factory=dict)
     """Options of ingest."""
     way: str = "fit"
-    """fit, compare, series, rings or posterior: which function of the library is measured."""
+    """fit, compare, series, rings, scans or posterior: which function of the library is measured."""
+    others: Sequence["Setup"] = ()
+    """Further scans that are fitted together with it."""
     true: Mapping[str, float] | None = None
     """Of the parameters that are measured, where they are not those of FREE and of the motion."""
     time: np.ndarray | None = None

@@ -63,15 +63,25 @@ def in_series(scan: hd.Scan, setup: Setup) -> dict[str, Any]:
 
 def of_rings(scan: hd.Scan, setup: Setup) -> dict[str, Any]:
     """Fit each ring with a D0 of its own, and the rest in common."""
-    series = hd.fit_each(scan, setup.model, **setup.options)
-    values = {}
+    return jointly(hd.fit_each(scan, setup.model, **setup.options), setup)
+
+
+def of_scans(scans: list[hd.Scan], setup: Setup) -> dict[str, Any]:
+    """Fit several scans as one."""
+    return jointly(hd.fit(scans, setup.model, **setup.options), setup)
+
+
+def jointly(series: hd.FitSeries, setup: Setup) -> dict[str, Any]:
+    """Return what a fit in which rings or scans differ says of parameters 'D0 of scan 2' and 'alpha'."""
+    values, results = {}, [result for result in series.results if result is not None]
     for name in setup.truth():
-        parameter, _, ring = name.partition(" of ring ")
-        result = series.results[int(ring or 1) - 1]
-        assert result is not None
-        p = result.params[parameter]
+        parameter, _, place = name.partition(" of ")
+        p = results[int(place.rpartition(" ")[2] or 1) - 1].params[parameter]
         values[name] = p.value, p.stderr, p.dof
-    return {"values": values}
+    findings = [series.global_fit.findings, *(result.findings for result in results)]
+    codes = [code for found in findings for code in found.at_least("warning").codes]
+    wrong = any(result.misfit for result in results) or "scans-disagree" in codes
+    return {"values": values, "codes": codes, "misfit": wrong}
 
 
 def in_posterior(scan: hd.Scan, setup: Setup) -> dict[str, Any]:
@@ -86,7 +96,8 @@ def in_posterior(scan: hd.Scan, setup: Setup) -> dict[str, Any]:
 
 
 WAYS = {
-    "fit": fitted, "compare": compared, "series": in_series, "rings": of_rings, "posterior": in_posterior
+    "fit": fitted, "compare": compared, "series": in_series, "rings": of_rings, "scans": of_scans,
+    "posterior": in_posterior,
 }  # fmt: skip
 
 
@@ -94,10 +105,15 @@ def measured(name: str, seed: int, number: int) -> dict[str, Any]:
     """Simulate and fit a scan of a row: the same for the same seed and number."""
     rng, setup = np.random.default_rng([seed, zlib.crc32(name.encode()), number]), ROWS[name].setup
     begun = time.perf_counter()
-    arrays = setup.scan(rng)
+    setups = [setup, *setup.others]
+    arrays = [each.scan(rng) for each in setups]
     made = time.perf_counter()
-    with TemporaryDirectory() as folder:
-        result = WAYS[setup.way](store_of(arrays, setup, Path(folder)), setup)
+    with TemporaryDirectory() as name_of_folder:
+        folders = [Path(name_of_folder) / str(n + 1) for n in range(len(setups))]
+        for folder in folders:
+            folder.mkdir()
+        scans = [*map(store_of, arrays, setups, folders)]
+        result = WAYS[setup.way](scans if setup.others else scans[0], setup)
     seconds = {"simulated": made - begun, "fitted": time.perf_counter() - made}
     return {"row": name, "number": number, "seconds": seconds, **result}
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import homodyne_dask as hd
+from tests.verification import other_settings
 from tests.verification.cases import RING, SPACING, Row, Setup
 from tests.verification.speckle import GAP, Detector, Motion
 
@@ -94,6 +95,28 @@ def further() -> Iterator[Row]:
     of_rings = {f"D0 of ring {n}": 1e4 for n in (1, 3)} | {"alpha": -0.3}
     setup = Setup(AGEING, "power_law", q=RINGS, way="rings", options={"per": {"ring": "D0"}}, true=of_rings)
     yield row("per-ring", "power law", "power_law, D0 of each of 3 rings, alpha of all", setup=setup)
+    fast, slow = replace(AGEING, D0=1.5e4), replace(AGEING, D0=5e3)
+    others = Setup(fast, "power_law", frames=80, **three), Setup(slow, "power_law", frames=150, sectors=2)
+    of_scans = {"D0 of scan 1": 1e4, "D0 of scan 2": 1.5e4, "D0 of scan 3": 5e3, "alpha": -0.3}
+    setup = Setup(
+        AGEING, "power_law", way="scans", options={"per_scan": "D0"}, true=of_scans, others=others, **three
+    )
+    setting = "power_law, D0 of each of 3 scans of 100, 80 and 150 frames, alpha of all"
+    yield row("per-scan", "power laws", setting, setup=setup, expected=GOOD)
+    true = {"D0_ref": 3e3, "alpha_ref": -0.2, "D0_sample": 2e4, "alpha_sample": 0.2}
+    true |= {"v0": 900.0, "v_beta": 0.2, "fraction": 0.6, "fraction_growth": 0.05, "phi0": 15.0}
+    names = {"D0_sample": "D0", "alpha_sample": "alpha"}
+    values = {names.get(name, name): true[name] for name in [*true][2:]}
+    motion = Motion(reference=Motion(3e3, -0.2), **values)
+    bounds = {"bounds": {"fraction": (0.5, 0.999)}}
+    setup = Setup(motion, "two_component", Detector(1000), sectors=9, options=bounds, true=true)
+    setting = "two_component, 9 angles, 1000 pixels, fraction above 0.5"
+    yield row("two-component", "two components", setting, setup=setup, expected=GOOD)
+    true = {"D0_sample": 8e3, "alpha_sample": 0.0, "v0": 1800.0, "v_beta": 0.0, "fraction": 0.6, "phi0": 15.0}
+    motion = Motion(8e3, v0=1800.0, fraction=0.6, phi0=15.0, reference=Motion(1e-6))
+    setup = Setup(motion, "beating", Detector(1000), sectors=9, true=true)
+    setting = "beating, 9 angles, 1000 pixels"
+    yield row("beating", "constant speed, 0.29 fringes per frame", setting, setup=setup, expected=GOOD)
     setup = Setup(AGEING, "power_law", way="posterior", options={"prior": {"alpha": [-0.3, 0.05]}}, **three)
     yield row("posterior", "power law", "posterior with a prior of alpha; bins: 3", setup=setup)
 
@@ -192,4 +215,5 @@ def records() -> Iterator[Row]:
 
 
 GROUPS = right, shared_speckle, losses, rates, choices, profiles, causes, records, further
+GROUPS += other_settings.GROUPS
 ROWS = {row.name: row for group in GROUPS for row in group()}

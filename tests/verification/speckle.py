@@ -39,9 +39,19 @@ class Motion:
     phi0: float = 0.0
     parabolic: bool = False
     """Velocity γ̇L/4·(1 - u²) between walls at u = ±1, in place of γ̇·height."""
+    reference: "Motion | None" = None
+    """What scatters beside it and does not move along phi0."""
+    v0: float = 0.0
+    """Speed v0·t^v_beta relative to the reference, Å/s."""
+    v_beta: float = 0.0
+    fraction: float = 0.5
+    """Of the field at time 0, beside a reference; its odds grow by exp(fraction_growth·t)."""
+    fraction_growth: float = 0.0
 
     def field_correlation(self, q: float, phi: float, time: np.ndarray) -> np.ndarray:
-        """Return g1 of all pairs of frames; complex under parabolic flow."""
+        """Return g1 of all pairs of frames; complex under parabolic flow, and beside a reference."""
+        if self.reference is not None:
+            return self.beside(self.reference, q, phi, time)
         late = np.maximum(time, np.median(np.diff(time)) / 2)
         J = self.D0 * late**self.alpha + self.D_offset if self.rate is None else self.rate(time)
         C = integral(np.maximum(J, 1e-10), time)
@@ -59,6 +69,19 @@ class Motion:
         turn = np.exp(1j * q * np.cos(np.deg2rad(self.phi0 - phi)) * G[:, None] * path)
         flow = turn @ turn.conj().T / LAYERS
         return g1 * (flow if self.parabolic else flow.real)
+
+    def beside(self, other: "Motion", q: float, phi: float, time: np.ndarray) -> np.ndarray:
+        """Return g1 of the sum of the fields of this and of another motion."""
+        late = np.maximum(time, np.median(np.diff(time)) / 2)
+        V = integral(self.v0 * late**self.v_beta, time)
+        odds = self.fraction / (1 - self.fraction) * np.exp(self.fraction_growth * time)
+        moved = odds / (1 + odds) * np.exp(1j * q * np.cos(np.deg2rad(self.phi0 - phi)) * V)
+        resting = 1 / (1 + odds)
+        moving = replace(self, reference=None).field_correlation(q, phi, time)
+        total = np.outer(moved, moved.conj()) * moving
+        total += np.outer(resting, resting) * other.field_correlation(q, phi, time)
+        size = np.sqrt(np.diagonal(total).real)
+        return total / np.outer(size, size)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,17 @@ MOTIONS = {
     "half lost": (Motion(lost=0.5, lost_at=10), lambda a, b: np.exp(a - b) * (1 - 0.5 * (a < 0.95 < b))),
     "linear flow": (Motion(1.0, gamma_dot_t0=2e-4, phi0=60), lambda a, b: np.sinc((b - a) / np.pi) ** 2),
     "parabolic flow": (Motion(1.0, gamma_dot_t0=6e-4, parabolic=True), lambda a, b: parabola(3 * (b - a))),
+    "beats": (
+        Motion(reference=Motion(1e-3), v0=300.0),
+        lambda a, b: abs(1 + np.exp((3j - 0.5) * (b - a))) ** 2 / 4,
+    ),
+    "a growing part": (
+        Motion(1e-3, reference=Motion(), fraction=0.2, fraction_growth=1.5),
+        lambda a, b: np.divide(
+            (np.exp(-(b - a) / 2) + np.exp(1.5 * (a + b)) / 16) ** 2,
+            (1 + np.exp(3 * a) / 16) * (1 + np.exp(3 * b) / 16),
+        ),
+    ),
 }
 """What moves, and f = |g1|² at times a and b."""
 # fmt: on
