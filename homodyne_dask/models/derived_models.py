@@ -24,6 +24,7 @@ from jaxtyping import Float
 from homodyne_dask.errors import OptionError, require_known, shown
 from homodyne_dask.models.parameters import Parameter
 from homodyne_dask.models.parametrized import Parametrized
+from homodyne_dask.models.rate_forms import from_half_a_frame
 from homodyne_dask.models.shear_factor import parabolic_factor, wave
 from homodyne_dask.models.transport import Convention, Shear, TransportModel, bin_scales, rows_of
 from homodyne_dask.models.user_defined import Bin, SeparableModel, unknown_model
@@ -205,10 +206,7 @@ def _tables(operands: tuple[Operand, Operand], theta: Any, time: Any) -> tuple[A
 def tables_of(operand: Operand, theta: Any, time: Any) -> Any:
     if isinstance(operand, SeparableModel):
         return time if operand.precompute is None else operand.precompute(theta, time)
-    xp = time.__array_namespace__()
-    steps = xp.diff(time)
-    # as `positive_times`, for JAX to trace: a power of 0 s may be infinite
-    t = xp.maximum(time, xp.median(steps) / 2)
+    t, steps = from_half_a_frame(time), time[1:] - time[:-1]
     return tuple(
         rows_of(operand, Convention.PHYSICAL, theta, t, steps)[-2 if operand.needs_gap else -1 :]
     )

@@ -27,7 +27,7 @@ from typing import Any
 
 from homodyne_dask.models.parameters import Parameter
 from homodyne_dask.models.parametrized import Beat
-from homodyne_dask.models.rate_forms import SplineForm, integrated
+from homodyne_dask.models.rate_forms import SplineForm, from_half_a_frame, integrated
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 
 _SHARPNESS = 50.0
@@ -45,18 +45,13 @@ def _power(times: Any, exponent: Any) -> Any:
     return xp.where(positive, xp.where(positive, times, 1.0) ** exponent, 0.0)
 
 
-def _from_half_a_frame(times: Any) -> Any:
-    xp = times.__array_namespace__()
-    return xp.maximum(times, xp.median(times[1:] - times[:-1]) / 2)
-
-
 def _integral(rate: Any, times: Any) -> Any:
     return integrated(rate, times[1:] - times[:-1])
 
 
 def _tables(theta: Any, times: Any) -> dict[str, Any]:
     """Return both integrals of diffusion, that of the velocity, and the fraction that moves."""
-    return _moving_with(theta[4] * _from_half_a_frame(times) ** theta[5], theta, times)
+    return _moving_with(theta[4] * from_half_a_frame(times) ** theta[5], theta, times)
 
 
 def _spline_tables(theta: Any, times: Any) -> dict[str, Any]:
@@ -68,7 +63,7 @@ def _moving_with(velocity: Any, theta: Any, times: Any) -> dict[str, Any]:
     import jax  # it loads while workers start, and not with the names of models
 
     (D_ref, alpha_ref, D_sample, alpha_sample), (fraction, growth) = theta[:4], theta[-3:-1]
-    t = _from_half_a_frame(times)
+    t = from_half_a_frame(times)
     return {
         "C_r": _integral(D_ref * t**alpha_ref, times),
         "C_s": _integral(D_sample * t**alpha_sample, times),
