@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from homodyne_dask.assessment.decay_test import Signal
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.profile_likelihood import ProfilePoint
-from homodyne_dask.assessment.rate_errors_and_limits import RateFreedom, constant_rates
+from homodyne_dask.assessment.rate_errors_and_limits import MOST_UNSURE, RateFreedom, constant_rates
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import BinNoise
 from homodyne_dask.assessment.which_covariance import deviations
@@ -157,6 +157,14 @@ class AssessedFit(FitEnd):
     def of_constant(self) -> Which:
         """The parameters of constant rates, which no other finding names."""
         return np.isin(self.names, [name for rate in self.constant for name in RATES[rate]])
+
+    @cached_property
+    def inseparable(self) -> list[tuple[str, ...]]:
+        """Amplitude, exponent and offset of each rate, all free, of which the first is not known: they change
+        together in a valley of χ², far beyond linear errors and limits."""
+        unsure = (self.stderr > MOST_UNSURE * np.abs(self.theta)) & ~self.of_constant
+        moved, amplitudes = set(self.names[self.moved]), set(self.names[unsure])
+        return [law for law in RATES.values() if law[0] in amplitudes and moved.issuperset(law)]
 
     @property
     def held_offsets(self) -> Which:

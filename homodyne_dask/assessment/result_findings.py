@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -295,10 +296,11 @@ def _undetermined(end: AssessedFit) -> Iterator[Finding]:
         rises = ratio < -signal.threshold
         yield finding("no-decay", advice=shorter, ratio=ratio, rises=rises, **signal._asdict())
         return
-    constant, combinations = [*_constant(end)], [*_directions(end)]
-    yield from constant
+    said, combinations = [*_constant(end)], [*_directions(end)]
+    said += [finding("inseparable", law) for law in end.inseparable]
+    yield from said
     yield from combinations or _larger_errors(end)
-    yield from findings_of_doubts(end.assessment.errors.doubts, constant + combinations)
+    yield from findings_of_doubts(end.assessment.errors.doubts, said + combinations)
 
 
 def _constant(end: AssessedFit) -> Iterator[Finding]:
@@ -337,9 +339,9 @@ def _directions(end: AssessedFit) -> Iterator[Finding]:
 
 
 def _larger_errors(end: AssessedFit) -> Iterator[Finding]:
-    search = end.request.search
+    search, told = end.request.search, np.isin(end.names, [*chain(*end.inseparable)])
     wide = search.free & (search.lower > 0) & (end.stderr > np.abs(end.theta))
-    wide &= ~end.of_constant
+    wide &= ~(end.of_constant | told)
     if wide.any():
         yield finding("larger-error", end.names[wide], end.simpler)
     if end.slower_than_record.any():
@@ -488,7 +490,8 @@ def _limits(end: AssessedFit) -> Iterator[Finding]:
     low = (theta - both <= search.lower) & ~np.isfinite(search.period)
     high = (theta + both >= search.upper) & ~np.isfinite(search.period)
     limits = {}
-    for n in np.flatnonzero((low | high) & ~end.of_constant):
+    told = end.of_constant | np.isin(end.names, [*chain(*end.inseparable)])
+    for n in np.flatnonzero((low | high) & ~told):
         if n not in rates:
             ends = [theta[n] - one_sided[n], None] if high[n] else [None, theta[n] + one_sided[n]]
             ends = [search.lower[n], search.upper[n]] if low[n] and high[n] else ends

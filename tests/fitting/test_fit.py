@@ -9,6 +9,7 @@ import pytest
 import homodyne_dask as hd
 import ingest
 from homodyne_dask.errors import OptionError, SelectionError
+from homodyne_dask.models.rate_forms import RATES
 from homodyne_dask.results.data.fit_rows import fit_row
 from homodyne_dask.store.scan import open_dataset
 from tests import reference
@@ -177,6 +178,22 @@ def test_only_parameters_with_wide_errors_are_called_undetermined(tmp_path):
     wide, known = result.findings.of("larger-error", "determined")
     assert wide.about == ("D0",)
     assert known.about == ("alpha", "gamma_dot_t0", "beta", "phi0")
+
+
+def test_parameters_of_a_rate_whose_amplitude_is_not_known_have_no_value_but_the_rate_has(tmp_path):
+    """Linear errors had the offset of the shear rate at -17.6 ± 5.5 e-4 1/s, and D0 below a third of it."""
+    truth = [8000, -0.1, 1000, 1e-3, 0.1, 1e-4, -30]
+    result = hd.fit(
+        store(photographed(truth, 100, angles(8), 3), tmp_path), "laminar_flow", gap=2e6
+    )
+    laws = result.findings.of("inseparable")
+    assert [law.about for law in laws] == [*RATES.values()]
+    assert not result.findings.of("limits-only", "larger-error", "strongly-correlated")
+    table = result.parameters.sel(param=[name for law in laws for name in law.about])
+    for column in ("value", "stderr", "lower_limit", "upper_limit"):
+        assert np.isnan(table[column].values).all(), column
+    J = result.derived["J"]
+    assert abs(J.value - (8000 * 4.95**-0.1 + 1000)) < 2 * J.stderr
 
 
 @pytest.mark.long

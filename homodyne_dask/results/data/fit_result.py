@@ -100,7 +100,7 @@ class ModelCheck(NamedTuple):
 
 
 _UNDETERMINED = ("undetermined", "larger-error", "hidden-by-rounding", "longer-than-record")
-_UNDETERMINED += ("constant-rate",)
+_UNDETERMINED += ("constant-rate", "inseparable")
 """Codes of findings about parameters that have no value."""
 LIMITS = ("lower_limit", "upper_limit")
 _NUMBERS = ("redchi_per_bin", "ndata_per_bin", "left_out_chisqr", "chisqr", "redchi")
