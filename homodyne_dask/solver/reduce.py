@@ -14,7 +14,6 @@ all; in `fixed` nothing is eliminated.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from jaxtyping import Bool, Float
 from homodyne_dask.kernels.backend_interface import SUM_ROUNDING
 from homodyne_dask.kernels.gram import Gram, spread, summed
 from homodyne_dask.models.parameters import PriorTerms
-from homodyne_dask.read_only import HandedOut
+from homodyne_dask.read_only import HandedOut, cached_read_only
 from homodyne_dask.solver.array_shapes import (
     LinearParams,
     Moments,
@@ -175,7 +174,7 @@ class ReducedProblem(HandedOut):
         columns = self.elimination.columns
         return columns.reshape(len(self.linear_params), columns.shape[2])
 
-    @cached_property
+    @cached_read_only
     def inverse(self) -> Float[np.ndarray, "group 2m 2m"]:
         """(ZᵀWZ)⁻¹ of the linear parameters of each group of bins, those of offset first."""
         return self.elimination.inverse()
