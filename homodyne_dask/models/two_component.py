@@ -51,19 +51,21 @@ def _integral(rate: Any, times: Any) -> Any:
 
 def _tables(theta: Any, times: Any) -> dict[str, Any]:
     """Return both integrals of diffusion, that of the velocity, and the fraction that moves."""
-    return _moving_with(theta[4] * from_half_a_frame(times) ** theta[5], theta, times)
+    t = from_half_a_frame(times)
+    return _moving_with(theta[4] * t ** theta[5], theta, times, t)
 
 
 def _spline_tables(theta: Any, times: Any) -> dict[str, Any]:
     form = SplineForm(SPLINES, times[0], times[-1])
-    return _moving_with(theta[4 : 4 + SPLINES] @ form.basis(times), theta, times)
+    velocity = theta[4 : 4 + SPLINES] @ form.basis(times)
+    return _moving_with(velocity, theta, times, from_half_a_frame(times))
 
 
-def _moving_with(velocity: Any, theta: Any, times: Any) -> dict[str, Any]:
+def _moving_with(velocity: Any, theta: Any, times: Any, t: Any) -> dict[str, Any]:
+    """t: the times of which rates are powers."""
     import jax  # it loads while workers start, and not with the names of models
 
     (D_ref, alpha_ref, D_sample, alpha_sample), (fraction, growth) = theta[:4], theta[-3:-1]
-    t = from_half_a_frame(times)
     return {
         "C_r": _integral(D_ref * t**alpha_ref, times),
         "C_s": _integral(D_sample * t**alpha_sample, times),

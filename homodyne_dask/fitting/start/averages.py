@@ -62,6 +62,8 @@ larger share applies where they contain fewer than FEW_PAIRS pairs of a bin, so 
 MANY_BINS, Q_STEP = 100, 0.01
 """More bins are averaged over sectors and rings with nearly the same f, before initial values are searched;
 and the relative distance of such rings, whose rates differ by twice as much."""
+RISES = 5.0
+"""Standard deviations by which c2 is larger at long lags than at short ones where it rises."""
 STEPS_PER_AGE = 128
 """Integrals use steps of one frame up to this frame, and of age / STEPS_PER_AGE after it."""
 
@@ -225,7 +227,7 @@ def averaged_over_bins(summary: BinnedAverages, scan: Scan, q_step: float = 0.0)
     phi = np.zeros(len(q)) if isotropic else np.nan_to_num(summary.phi)
     label = np.zeros(len(q)) if isotropic or near_q else scan.label
     ring = np.round(np.log(np.maximum(q, np.finfo(float).tiny)) / q_step) if near_q else q
-    bins = np.stack([label, ring, phi], axis=1)
+    bins = np.stack([label, ring, phi, *(_apart(summary) if many else ())], axis=1)
     _, first, place = np.unique(bins, axis=0, return_index=True, return_inverse=True)
     weight, sums = np.zeros((2, len(first), len(summary.t1)))
     np.add.at(weight, place, summary.weight)
@@ -233,6 +235,20 @@ def averaged_over_bins(summary: BinnedAverages, scan: Scan, q_step: float = 0.0)
     mean_q = np.bincount(place, q) / np.bincount(place) if near_q else q[first]
     c2 = 1 + sums / np.where(weight > 0, weight, 1.0)
     return replace(summary, c2=c2, weight=weight, q=mean_q, phi=summary.phi[first])
+
+
+def _apart(summary: BinnedAverages) -> tuple[Int[np.ndarray, " bin"], Bool[np.ndarray, " bin"]]:
+    """Return numbers of the sets of cells that are known of each bin, and whether its c2 rises with the lag:
+    the mean of bins that differ in these has another shape than each."""
+    known = summary.weight > 0
+    lag = summary.t2 - summary.t1
+    weights = (summary.weight * late for late in (lag <= np.median(lag), lag > np.median(lag)))
+    variance, rise = np.zeros((2, len(known)))
+    for weight, sign in zip(weights, (-1, 1), strict=True):
+        total = np.maximum(weight.sum(1), np.finfo(float).tiny)
+        rise += sign * (weight * summary.c2).sum(1) / total
+        variance += 1 / total
+    return np.unique(known, axis=0, return_inverse=True)[1], rise > RISES * np.sqrt(variance)
 
 
 @plain_kernel("shear", "convention", "diffusion")

@@ -303,7 +303,7 @@ class Provenance(HandedOut):
         if model is None:
             raise OptionError(
                 f"the fitted model {name!r} is unknown in this process, so only the numbers of the result "
-                f"can be shown: define the model with hd.separable as before, or fit again"
+                f"can be shown: define your own model as before; one of the program has changed: fit again"
             )
         return with_ties(model, self.config["tie"])
 

@@ -28,6 +28,8 @@ Bins = Int[np.ndarray, " b"]
 DECAY_POINTS = 400
 """Lags at which f is evaluated to find its decay time."""
 LIKELIEST = "likeliest_pixels", "likeliest_mean_counts"
+LEAST_PER_COUNT = 1e-3
+"""1/μ at least, of frames with the least noise."""
 MOST_SHOWN = 4
 """Bins of which single figures are drawn."""
 LONG, DECAYS_SHOWN, FRAMES_SHOWN = 4, 16, 40
@@ -147,13 +149,22 @@ class FitView:
         pixels, counts = (float(noise[name].values[bin]) for name in LIKELIEST)
         contrast = min(max(float(self.result.scaling["contrast"].values[bin]), 0.0), 1.0)
         first = int(np.searchsorted(self.scan.time, cut.t1.mean()))
-        f = self._f_around(bin, first, 1)
+        f, counts_at = self._f_around(bin, first, 1), self._counts_at(bin, cut, counts, contrast)
         for n, (lag, lags, ages) in enumerate(cut.size.T.tolist()):
             far, d = lag + lags + ages, np.arange(ages)
-            noise_of = contrast, counts, lag, lags, self._f_around(bin, first + lag, -1)[:far]
+            noise_of = contrast, counts_at[n], lag, lags, self._f_around(bin, first + lag, -1)[:far]
             of_pairs = means.covariance_over_age(f[:far], *noise_of)[:ages]
             variances[n] = (2 * (ages - d) @ of_pairs / ages - of_pairs[0]) / ages / pixels
         return np.sqrt(variances)
+
+    def _counts_at(self, bin: int, cut: means.Cut, counts: float, contrast: float) -> Vector:
+        """Return the counts of the frames of each mean of a cut: σ² of a frame goes as 1/μ + contrast."""
+        sigma, time = self.scan.sigma_row[bin], self.scan.time
+        t1, t2 = (
+            np.searchsorted(time, t).clip(0, len(time) - 1) for t in (cut.t1, cut.t1 + cut.lag)
+        )
+        ratio = sigma[t1] * sigma[t2] / np.mean(sigma[self.scan.use] ** 2)
+        return 1 / np.maximum(ratio * (1 / counts + contrast) - contrast, LEAST_PER_COUNT)
 
     def _f_around(self, bin: int, frame: int, direction: int) -> Vector:
         """Return f at lags of 0, 1, 2 ... frames after one frame, or before it."""

@@ -1,5 +1,7 @@
 """Initial values of many bins are searched for among averages over bins that see nearly one f."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,17 @@ def test_rings_within_a_hundredth_of_q_are_one(tmp_path):
     assert 100 < len(together.q) < 160
     far = np.abs(together.q[:, None] / q - 1).min(1)
     assert far.max() < Q_STEP / 2
+
+
+def test_bins_whose_c2_rises_and_bins_of_other_cells_stay_apart(rings):
+    stored, together = averages_over(rings, hd.BROWNIAN, q_step=0)
+    third = np.arange(len(stored.q)) % 3 == 1  # one of the sectors of each ring
+    rising = replace(stored, c2=np.where(third[:, None], 2.4 - stored.c2, stored.c2))
+    late = stored.t2 - stored.t1 > 0.5
+    short = replace(stored, weight=np.where(third[:, None] & late, 0.0, stored.weight))
+    for mixed in (rising, short):
+        apart = averaged_over_bins(mixed, rings)
+        assert len(apart.q) == 2 * len(together.q)
 
 
 def test_few_bins_stay_as_they_are(tmp_path):

@@ -63,6 +63,25 @@ def test_bars_of_few_counts_that_the_file_lacks_need_not_pixels_and_counts_apart
     errors_are_the_scatter(view)
 
 
+def test_bars_allow_for_a_beam_that_weakens_during_the_record(tmp_path):
+    rng, frames, pixels, modes = np.random.default_rng(0), 120, 300, 2
+    counts = np.geomspace(0.6, 0.06, frames)
+    correlation = np.exp(-np.abs(np.subtract.outer(np.arange(frames), np.arange(frames))) / 20)
+    root, c2 = np.linalg.cholesky(correlation), np.empty((BINS, frames, frames))
+    for of_bin in c2:
+        field = root @ rng.standard_normal((2, frames, pixels * modes))
+        speckle = np.square(field).sum(0).reshape(frames, pixels, modes).mean(2) / 2
+        photons = rng.poisson(counts[:, None] * speckle)
+        mean = photons.mean(1)
+        of_bin[:] = photons @ photons.T / pixels / np.outer(mean, mean)
+    bins = {"q": np.full(BINS, 0.01), "phi": 9.0 * np.arange(BINS), "dt": 0.1}
+    known = {"counts": np.tile(counts, (BINS, 1)), "pixels": np.full(BINS, pixels)}
+    np.savez(tmp_path / "A.npz", c2=c2, **bins, **known)
+    of_ages = ratios(view_of(hd.fit(ingest.ingest(tmp_path / "A.npz").store, model="brownian")))
+    for of_age in (of_ages[0], of_ages[-1]):
+        assert 0.75 < of_age.mean() < 1.2, of_age
+
+
 def test_errors_as_if_pairs_were_independent_are_too_small(still):
     age = ages(still.cuts, 0, still.scan)[-1]
     independent = cut_at_age(still.scan, still.cuts, 0, age).stderr
