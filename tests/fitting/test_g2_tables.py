@@ -102,6 +102,40 @@ def test_a_table_that_several_fits_read_at_once_is_read_by_one_and_fitted_by_all
     assert len(digests) == 1
 
 
+RATES = {
+    "cumulant of all rings": ("cumulant", {}, None, {"Gamma", "tau"}),
+    "cumulant of one ring": ("cumulant", {}, 1, {"Gamma", "tau", "D"}),
+    "a free power of q": ("cumulant_q", {}, None, {f"Gamma_q{q}" for q in Q}),
+    "the power 2 of q": ("cumulant_q", {"q_exponent": 2}, None, {f"Gamma_q{q}" for q in Q} | {"D"}),
+    "another power of q": ("cumulant_q", {"q_exponent": 3}, None, {f"Gamma_q{q}" for q in Q}),
+    "any power of one q": ("stretched_q", {"q_exponent": 3}, 1, {"Gamma", "tau", "D"}),
+}
+
+
+@pytest.mark.parametrize("case", RATES)
+def test_every_model_with_a_rate_gives_gamma_and_where_it_has_a_meaning_tau_and_d(tmp_path, case):
+    model, fixed, bin, names = RATES[case]
+    n = fixed.get("q_exponent", 2) if "_q" in model else 0
+    rate = 0.5 * (Q[:, None] / 0.01) ** n
+    table(tmp_path / "a_g2.csv", cumulant(rate * TAU, 0.3))
+    scan = hd.read_g2(tmp_path / "a_g2.csv")
+    result = hd.fit(scan, model, fixed=fixed, q=None if bin is None else Q[bin])
+    derived, base = result.derived, result.params["rate"]
+    assert {*derived} == names
+    at = 0 if bin is None else bin
+    power = fixed.get("q_exponent") or result.params["q_exponent"].value if "_q" in model else 0
+    Gamma = derived.get("Gamma") or derived[f"Gamma_q{Q[at]}"]
+    factor = (Q[at] / 0.01) ** power
+    assert Gamma.value == pytest.approx(base.value * factor)
+    assert Gamma.stderr_naive > 0
+    if "D" in names:
+        assert derived["D"].value == pytest.approx(Gamma.value / Q[at] ** 2)
+        of_gamma = derived["D"].stderr_naive / derived["D"].value
+        assert of_gamma == pytest.approx(Gamma.stderr_naive / Gamma.value)
+    if "tau" in names:
+        assert derived["tau"].value == pytest.approx(1 / Gamma.value)
+
+
 def test_curves_of_a_fit_are_drawn_against_their_delays(tmp_path):
     g2 = table(tmp_path / "A.csv", FORMS["brownian"][1](1e4))
     result = hd.fit(hd.read_g2(tmp_path / "A.csv"), "brownian")

@@ -43,10 +43,11 @@ _ERRORS = {
     "does not prove a difference",
 }
 _WHICH_POWER = (
-    "quote this power of q (2 for diffusion): each ring is fitted alone, and its error includes scatter; "
+    "quote this power of q (2 for diffusion): {}, and its error includes scatter; "
     "power_of_q of a single fit is a test whether it is 2, right only near 2, and q_exponent of a model "
     "holds if the form of its decay does"
 )
+_DIFFUSION = "as for diffusion"
 _OVERLAP = "the windows overlap: their fits are not independent, so their agreement is not tested"
 AGES_ALIKE = 0.01
 """Rates at mean ages that differ by more are not compared: rates change with age."""
@@ -227,12 +228,20 @@ def _linked(entry: fit_rows.FitRow, folder: Path | None) -> str:
     return Link(entry.name, quote(os.fsencode(link)))
 
 
+def shared_parameters(series: series_data.SeriesValues) -> list[str]:
+    """Return the names of fitted parameters that have one value in all fits of a series."""
+    if series.global_fit is None:
+        return []
+    table = series.global_fit.parameters
+    names = table["param"].values[~table["fixed"].values].tolist()
+    return [name for name in names if " of " not in name]
+
+
 def _joint_fit(series: series_data.SeriesValues) -> list[str]:
     joint = series.global_fit
     if joint is None:
         return []
-    names = joint.parameters["param"].values[~joint.parameters["fixed"].values].tolist()
-    shared = [name for name in names if " of " not in name]
+    shared = shared_parameters(series)
     place = {"age": "window", "phi": "angle"}.get(series.over, series.over)
     verb = "is" if len(shared) == 1 else "are"
     clauses = [f"{joined_with_and(joint.per_scan)} for each {place}"] * bool(joint.per_scan)
@@ -334,20 +343,26 @@ def _powers(series: series_data.SeriesValues) -> list[Table | Sentences]:
         power = numbers.value_and_error(law.exponent, law.stderr)
         if (used := law.freedom + 2) < len(rings.entries):
             power += f" ({used} of {len(rings.entries)} fits)"
-        mean = "-"
-        if (D := consistent(rings, "D", sure)) is not None:
+        mean, verdict = "-", _verdict_on(law, sure)
+        D = consistent(rings, "D", sure)
+        if D is not None and verdict in (_DIFFUSION, "-"):
             mean = with_unit(numbers.value_and_error(D.mean, D.stderr), rings.unit("D"))
-        rows.append([head, power, _verdict_on(law, sure), *_scatter(law), mean])
-    return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER])]
+        rows.append([head, power, verdict, *_scatter(law), mean])
+    how = "each ring is fitted alone"
+    if shared := shared_parameters(series):
+        how = f"the rates of the rings share {joined_with_and(shared)} of this fit"
+    return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER.format(how)])]
 
 
 def _verdict_on(law: series_data.PowerLawOfQ, sure: float) -> str:
+    if not law.freedom:  # any two rates are a power of q
+        return "too few rings"
     reach = numbers.half_width(95.0, law.dof) * law.stderr
     if not np.isfinite(reach):
         return "-"
     if law.p < sure:
         return "no power law"
-    return "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"
+    return _DIFFUSION if abs(law.exponent - 2) < reach else "not diffusion"
 
 
 def consistent(

@@ -649,6 +649,7 @@ def stretched(model, theta, names):
 LAWS = {
     "stretched_q": ("q_exponent", lambda rate, n: rate * (RING / 0.01) ** n),
     "stretched_ageing": ("mu", lambda rate, n: rate * AGE**n),
+    "cumulant_q": ("q_exponent", lambda rate, n: rate * (RING / 0.01) ** n),
 }
 
 
