@@ -1,6 +1,6 @@
 """What is to be said of a fit: each check is a function of the end of a fit, and yields findings."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -206,7 +206,8 @@ def _flows(end: AssessedFit) -> bool:
 
 def _at_default_bounds(end: AssessedFit) -> list[str]:
     """Return the parameters and rates that a bound which no user gave keeps from the data."""
-    ended = np.flatnonzero(end.assessment.at_bound & ~end.of_constant & ~end.held_offsets)
+    movable = end.assessment.at_bound & ~end.held_offsets & ~end.at_natural_bound
+    ended = np.flatnonzero(movable & ~end.of_constant)
     # the sign of a shear rate is another matter (`_other_flow`, `_shear_sign`)
     others = (*(end.request.options.bounds or {}), "gamma_dot")
     return [name for name in names_of_rates(end.request, ended.tolist()) if name not in others]
@@ -431,15 +432,17 @@ def _at_bounds(end: AssessedFit) -> Iterator[Finding]:
     if ended.any() and not _flows(end):
         names = end.names[ended].tolist()
         bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
-        shares = [p.bounds == (0, 1) and not p.unit for p in end.request.parameters]
-        held = (end.held_offsets | shares)[ended]
+        natural, limits = end.at_natural_bound[ended], end.natural_bounds[ended]
+        held = end.held_offsets[ended] | natural
         of_model = names_in_model(names)
-        options = map(_wider_bounds, of_model, bounds.tolist(), search.log[ended], held)
+        options = map(_wider_bounds, of_model, bounds.tolist(), search.log[ended], held, limits)
         # once each: parameters of several scans have one name in the model
         wider = " ".join(dict.fromkeys(options))
         unknown = end.names[ended & np.isnan(end.stderr) & np.isfinite(end.stderr).any()]
         by_name = dict(zip(names, bounds, strict=True))
-        yield finding("at-bound", names, wider, bounds=by_name, conditional=unknown)
+        numbers = {"natural": dict(zip(end.names[ended][natural], theta[ended][natural], strict=True))}
+        numbers |= {"movable": end.names[ended][~natural], "conditional": unknown}
+        yield finding("at-bound", names, wider, bounds=by_name, **numbers)
 
 
 def _unresolved(end: AssessedFit) -> Iterator[Finding]:
@@ -463,8 +466,17 @@ def _unresolved(end: AssessedFit) -> Iterator[Finding]:
         yield finding("rate-limit-only", [SHEAR], ages=ages, coefficients=end.names[limited])
 
 
-def _wider_bounds(name: str, bounds: list[float], log: bool, held: bool = False) -> str:
-    """Return '--bounds D0=1:1e+14' for a parameter (value, low, high) at a bound; a held one is fixed."""
+def _wider_bounds(
+    name: str,
+    bounds: list[float],
+    log: bool,
+    held: bool = False,
+    natural: Sequence[float] = (-np.inf, np.inf),
+) -> str:
+    """Return '--bounds D0=1:1e+14' for a parameter (value, low, high) at a bound; a held one is fixed.
+
+    natural: what the parameter cannot pass.
+    """
     value, low, high = bounds
     if held:
         return f"--fixed {name}={max(value, 0):g}"
@@ -475,6 +487,7 @@ def _wider_bounds(name: str, bounds: list[float], log: bool, held: bool = False)
         reach = max(abs(low), abs(high))
         reach *= 10 if reach >= LARGE_BOUND else 2
         further = reach if upper else -reach
+    further = float(np.clip(further, *natural))
     low, high = (low, further) if upper else (further, high)
     return f"--bounds {name}={low:g}:{high:g}"
 

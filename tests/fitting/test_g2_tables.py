@@ -136,6 +136,29 @@ def test_every_model_with_a_rate_gives_gamma_and_where_it_has_a_meaning_tau_and_
         assert derived["tau"].value == pytest.approx(1 / Gamma.value)
 
 
+NATURAL = {
+    "a variance at 0": ("cumulant", 1.3, {}, "polydispersity", "--fixed polydispersity=0"),
+    "bounds of the user": ("cumulant", 1.3, {"polydispersity": (0.5, 1)}, "", "--bounds polydispersity=0:1"),
+    "an exponent, of any sign": ("stretched_q", 1.0, {"q_exponent": (0, 6)}, "", "--bounds q_exponent=-12:6"),
+    "a frozen share": ("frozen + stretched", 1.0, {}, "frozen_fraction", "--fixed frozen_fraction=0"),
+}
+
+
+@pytest.mark.parametrize("case", NATURAL)
+def test_no_advice_leads_beyond_what_a_parameter_can_be(tmp_path, case):
+    model, stretching, bounds, natural, advice = NATURAL[case]
+    f = np.exp(-2 * (0.5 * (Q[:, None] / Q[0]) ** (-0.2 * ("_q" in model)) * TAU) ** stretching)
+    # c2 that ends below the offset looks like a frozen part below 0
+    options = {"offset": "prior=1:0.001"} if "frozen" in model else {}
+    table(tmp_path / "a_g2.csv", f - 0.05 * bool(options))
+    result = hd.fit(hd.read_g2(tmp_path / "a_g2.csv"), model, bounds=bounds, **options)
+    (said,) = result.findings.of("at-bound")
+    assert said.advice == advice
+    assert ("0 is the natural bound" in str(said)) == bool(natural)
+    assert [*said.numbers["natural"]] == [natural] * bool(natural)
+    assert "default-bounds-reached" not in result.findings.codes
+
+
 def test_curves_of_a_fit_are_drawn_against_their_delays(tmp_path):
     g2 = table(tmp_path / "A.csv", FORMS["brownian"][1](1e4))
     result = hd.fit(hd.read_g2(tmp_path / "A.csv"), "brownian")

@@ -139,11 +139,19 @@ def _findings_of(rows: Sequence[fit_rows.FitRow], kind: str) -> list[tuple[str, 
     sentences = [("note", by_chance, chance)] * bool(by_chance)
     for code, names in fits.items():
         entry = CATALOGUE[code]
-        words = f"{entry.meaning}; {entry.remedy} ({code})"
+        about = _parameters_in(rows, code)
+        words = f"{about}{': ' * bool(about)}{entry.meaning}; {entry.remedy} ({code})"
         # a command that lists such fits has done what it was told: none of this is its error
         level = "not usable" if entry.severity is Severity.ERROR else entry.severity.value
         sentences.append((level, names, words))
     return [(level, f"{_which(names, rows, kind)}: {words}") for level, names, words in sentences]
+
+
+def _parameters_in(rows: Sequence[fit_rows.FitRow], code: str) -> str:
+    """Return the parameters and rates that findings of a code are about, '' of bins and of whole fits."""
+    of_code = [(row, finding) for row in rows for finding in row.findings.of(code)]
+    names = [name for row, finding in of_code for name in finding.about if name in row.quantities]
+    return joined_with_and(list(dict.fromkeys(names))[:MOST_NAMED])
 
 
 def _which(names: Sequence[str], rows: Sequence[fit_rows.FitRow], kind: str) -> str:
