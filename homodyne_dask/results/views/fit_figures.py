@@ -11,6 +11,7 @@ import xarray
 from jaxtyping import Bool, Float, Int
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from homodyne_dask.errors import OptionError
@@ -34,7 +35,7 @@ from homodyne_dask.text import joined_with_and
 
 Curve = Float[np.ndarray, " n"]
 SIDE, LEFT, RIGHT = 1.36, 0.45, 0.52
-"""Inches: side of a map, and what is left and right of it."""
+"""Inches: side of a map, and what is left, beside ticks of two characters, and right of it."""
 LAG_CELLS = 24
 """Intervals of lag for the statistics of residuals."""
 FEWEST = 8
@@ -63,7 +64,17 @@ def page_of_maps(view: FitView) -> draw.Page:
     if axis != view.axis:
         first, last = view.axis.edges(view.scan)[[0, -1]]
         words.append(f"the middle of a record from {first:.3g} to {last:.3g} s")
-    return draw.Page(maps, 3, SIDE, "; ".join(words), LEFT, RIGHT)
+    further = draw.LETTER * max(_letters_of_ticks(edges) - 2, 0)
+    return draw.Page(maps, 3, SIDE - further, "; ".join(words), LEFT + further, RIGHT)
+
+
+def _letters_of_ticks(edges: Curve) -> int:
+    """Return the number of characters of the widest label of an axis from the first to the last edge."""
+    axes = Figure().add_subplot()
+    draw.label_axes(axes, "", "")
+    axes.set_ylim(edges[0], edges[-1])
+    labels = axes.yaxis.get_major_formatter().format_ticks(axes.get_yticks())
+    return max(map(len, labels))
 
 
 def _map(
@@ -236,8 +247,10 @@ OF_UNKNOWN_Q = ("q²J [1/s]", "rate of decorrelation")
 def page_of_rates(view: FitView) -> draw.Page:
     """Return panels of J, γ̇ and the strain with bands, or the density of a distribution of rates."""
     if curves.has_distribution(view.result):
-        draw_density = partial(_density, distribution=curves.distribution_in(view.result))
-        words = "bands: 68 % and 95 %, with the bias of smoothing"
+        distribution = curves.distribution_in(view.result)
+        draw_density = partial(_density, distribution=distribution)
+        has_bands = bool(np.isfinite(distribution["low_95"].values).any())
+        words = "bands: 68 % and 95 %, with the bias of smoothing" * has_bands
         return draw.Page({"distribution": draw_density}, 1, HEIGHT, words)
     rates, truth, axes = curves.rates_in(view), _truth(view), AXES
     if np.isnan(view.scan.q).any():
@@ -437,7 +450,9 @@ def page_of_influence(view: FitView) -> draw.Page:
     def influence(axes: Axes, name: str, change: Float[np.ndarray, " bin"]) -> None:
         axes.axhspan(-1, 1, color=style.UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
         axes.axhline(0, color=style.GREY, linewidth=0.8)
-        _by_angle(axes, view, change, "change / stderr", style.symbol(name), ms=3)
+        known = np.isfinite(view.result.parameters["stderr"].sel(param=name))
+        y = "change / stderr" if known else "change / naive error"
+        _by_angle(axes, view, change, y, style.symbol(name), ms=3)
 
     columns = zip(map(str, names), change.T, strict=True)
     panels = {name: partial(influence, name=name, change=values) for name, values in columns}
