@@ -166,23 +166,12 @@ class AssessedFit(FitEnd):
         return negative & np.isin(names_in_model(self.names), last)
 
     @property
-    def natural_bounds(self) -> Float[np.ndarray, "p 2"]:
-        """The values that no parameter can pass, infinite where there are none: 0 of a variance, 1 of a share.
-
-        They are bounds of the model; a power of q or of age may have any sign.
-        """
-        natural = np.tile([-np.inf, np.inf], (len(self.names), 1))
-        for n, parameter in enumerate(self.request.parameters):
-            if parameter.bounds[0] == 0 and "exponent" not in parameter.name:
-                natural[n, 0] = 0.0
-            if parameter.bounds == (0, 1) and not parameter.unit:
-                natural[n, 1] = 1.0
-        return natural
-
-    @property
     def at_natural_bound(self) -> Which:
-        low, high = self.natural_bounds.T
-        return self.assessment.at_bound & ((self.theta <= low) | (self.theta >= high))
+        """Which are at 0, or shares at 1, of bounds of the model; exponents may have any sign."""
+        lower, upper = np.array([parameter.bounds for parameter in self.request.parameters]).T
+        exponents = np.char.find(self.names.astype(str), "exponent") >= 0
+        at_end = (self.theta == 0) | ((self.theta == 1) & (upper == 1))
+        return self.assessment.at_bound & (lower == 0) & at_end & ~exponents
 
     @property
     def known_offset(self) -> str:

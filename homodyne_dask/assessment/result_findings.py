@@ -1,6 +1,6 @@
 """What is to be said of a fit: each check is a function of the end of a fit, and yields findings."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -432,17 +432,16 @@ def _at_bounds(end: AssessedFit) -> Iterator[Finding]:
     if ended.any() and not _flows(end):
         names = end.names[ended].tolist()
         bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
-        natural, limits = end.at_natural_bound[ended], end.natural_bounds[ended]
-        held = end.held_offsets[ended] | natural
+        shares = [p.bounds == (0, 1) and not p.unit for p in end.request.parameters]
+        held, natural = (end.held_offsets | shares)[ended], end.at_natural_bound[ended]
         of_model = names_in_model(names)
-        options = map(_wider_bounds, of_model, bounds.tolist(), search.log[ended], held, limits)
+        options = map(_wider_bounds, of_model, bounds.tolist(), search.log[ended], held | natural)
         # once each: parameters of several scans have one name in the model
         wider = " ".join(dict.fromkeys(options))
         unknown = end.names[ended & np.isnan(end.stderr) & np.isfinite(end.stderr).any()]
         by_name = dict(zip(names, bounds, strict=True))
-        numbers = {"natural": dict(zip(end.names[ended][natural], theta[ended][natural], strict=True))}
-        numbers |= {"movable": end.names[ended][~natural], "conditional": unknown}
-        yield finding("at-bound", names, wider, bounds=by_name, **numbers)
+        apart = {"natural": end.names[ended][natural], "movable": end.names[ended][~natural]}
+        yield finding("at-bound", names, wider, bounds=by_name, conditional=unknown, **apart)
 
 
 def _unresolved(end: AssessedFit) -> Iterator[Finding]:
@@ -466,17 +465,8 @@ def _unresolved(end: AssessedFit) -> Iterator[Finding]:
         yield finding("rate-limit-only", [SHEAR], ages=ages, coefficients=end.names[limited])
 
 
-def _wider_bounds(
-    name: str,
-    bounds: list[float],
-    log: bool,
-    held: bool = False,
-    natural: Sequence[float] = (-np.inf, np.inf),
-) -> str:
-    """Return '--bounds D0=1:1e+14' for a parameter (value, low, high) at a bound; a held one is fixed.
-
-    natural: what the parameter cannot pass.
-    """
+def _wider_bounds(name: str, bounds: list[float], log: bool, held: bool = False) -> str:
+    """Return '--bounds D0=1:1e+14' for a parameter (value, low, high) at a bound; a held one is fixed."""
     value, low, high = bounds
     if held:
         return f"--fixed {name}={max(value, 0):g}"
@@ -486,8 +476,7 @@ def _wider_bounds(
     else:
         reach = max(abs(low), abs(high))
         reach *= 10 if reach >= LARGE_BOUND else 2
-        further = reach if upper else -reach
-    further = float(np.clip(further, *natural))
+        further = reach if upper else 0 if low > 0 else -reach  # a variance is not negative
     low, high = (low, further) if upper else (further, high)
     return f"--bounds {name}={low:g}:{high:g}"
 

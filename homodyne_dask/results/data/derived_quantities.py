@@ -164,11 +164,10 @@ def derived_quantities(result: FitValues, age: float | None = None) -> dict[str,
     """Return what follows from the parameters, with errors by the delta method, or limits.
 
     J and gamma_dot at an age [s], by default the mean one; Gamma, the rate of decay of the field correlation,
-    of each ring (c2 - offset decays as exp(-2 Gamma lag), Berne and Pecora 1976), of a distribution its mean;
-    where one Gamma holds for all rings, tau = 1/Gamma; D = Gamma/q² of one ring, or of rates that scale as
-    q²; D_SE = D0/2
-    of Brownian motion: D_SE = k_B T / (6π η R) of a sphere of radius R in a fluid of viscosity η (Einstein
-    1905); tied parameters; power_of_q, the power of q with which rates scale (score test).
+    of each ring, of a distribution its mean (c2 - offset decays as exp(-2 Gamma lag), Berne and Pecora 1976);
+    tau = 1/Gamma of all rings alike; D = Gamma/q² of one ring or of rates ∝ q²; D_SE = D0/2 of Brownian
+    motion, k_B T / (6π η R) of a sphere of radius R in a fluid of viscosity η (Einstein 1905); tied
+    parameters; power_of_q, the power of q with which rates scale (score test).
     """
     age = result.mean_age if age is None else age
     derived = dict(_transport_rates(result, age))
@@ -293,10 +292,10 @@ def _rates_by_power(
         base = ring / Q_REFERENCE if power == "q_exponent" else age
         Gamma = _power_law(result, power, base)._replace(formula=about)
         yield from _of_one_ring(Gamma, rings) if len(rings) == 1 else [(name, Gamma)]
-    exponent = fitted_quantities(result).get("q_exponent")
-    if len(rings) > 1 and exponent is not None and exponent.value == 2 and not exponent.varied:
-        rate = _power_law(result, power, 1.0)
-        yield "D", _times(rate, Q_REFERENCE**-2, "Å²/s", f"rate / ({Q_REFERENCE:g} 1/Å)², q_exponent = 2")
+    exponent = fitted_quantities(result).get("q_exponent", Quantity(""))
+    if len(rings) > 1 and exponent.value == 2 and not exponent.varied:
+        about = f"rate / ({Q_REFERENCE:g} 1/Å)², q_exponent = 2"
+        yield "D", _times(_power_law(result, power, 1.0), Q_REFERENCE**-2, "Å²/s", about)
 
 
 def _of_one_ring(Gamma: Quantity, rings: Sequence[float]) -> Named:

@@ -113,9 +113,6 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "rates": lambda values: _joined(
         [with_unit(f"{name} = {value_and_error(*v[:2])}", v[2]) for name, v in values.items()]
     ),
-    "naturals": lambda values: _joined(
-        [f"{value:g} is the natural bound of {name}" for name, value in values.items()]
-    ),
     "limits": lambda values: ", ".join(_limit(name, *limits) for name, limits in values.items()),
     "error": lambda value: value_and_error(*value),
 } | {name: words.__getitem__ for name, words in _CHOICES.items()}

@@ -11,7 +11,6 @@ import xarray
 from jaxtyping import Bool, Float, Int
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from homodyne_dask.errors import OptionError
@@ -34,8 +33,8 @@ from homodyne_dask.store.scan import Scan
 from homodyne_dask.text import joined_with_and
 
 Curve = Float[np.ndarray, " n"]
-SIDE, LEFT, RIGHT = 1.36, 0.45, 0.52
-"""Inches: side of a map, and what is left, beside ticks of two characters, and right of it."""
+SIDE, LEFT, RIGHT = 1.21, 0.6, 0.52
+"""Inches: side of a map, and what is left of it, of ticks with up to five characters, and right of it."""
 LAG_CELLS = 24
 """Intervals of lag for the statistics of residuals."""
 FEWEST = 8
@@ -64,17 +63,7 @@ def page_of_maps(view: FitView) -> draw.Page:
     if axis != view.axis:
         first, last = view.axis.edges(view.scan)[[0, -1]]
         words.append(f"the middle of a record from {first:.3g} to {last:.3g} s")
-    further = draw.LETTER * max(_letters_of_ticks(edges) - 2, 0)
-    return draw.Page(maps, 3, SIDE - further, "; ".join(words), LEFT + further, RIGHT)
-
-
-def _letters_of_ticks(edges: Curve) -> int:
-    """Return the number of characters of the widest label of an axis from the first to the last edge."""
-    axes = Figure().add_subplot()
-    draw.label_axes(axes, "", "")
-    axes.set_ylim(edges[0], edges[-1])
-    labels = axes.yaxis.get_major_formatter().format_ticks(axes.get_yticks())
-    return max(map(len, labels))
+    return draw.Page(maps, 3, SIDE, "; ".join(words), LEFT, RIGHT)
 
 
 def _map(
@@ -248,9 +237,8 @@ def page_of_rates(view: FitView) -> draw.Page:
     """Return panels of J, γ̇ and the strain with bands, or the density of a distribution of rates."""
     if curves.has_distribution(view.result):
         distribution = curves.distribution_in(view.result)
-        draw_density = partial(_density, distribution=distribution)
-        has_bands = bool(np.isfinite(distribution["low_95"].values).any())
-        words = "bands: 68 % and 95 %, with the bias of smoothing" * has_bands
+        draw_density, known = partial(_density, distribution=distribution), distribution["low_95"]
+        words = "bands: 68 % and 95 %, with the bias of smoothing" * bool(known.notnull().any())
         return draw.Page({"distribution": draw_density}, 1, HEIGHT, words)
     rates, truth, axes = curves.rates_in(view), _truth(view), AXES
     if np.isnan(view.scan.q).any():

@@ -47,7 +47,6 @@ _WHICH_POWER = (
     "power_of_q of a single fit is a test whether it is 2, right only near 2, and q_exponent of a model "
     "holds if the form of its decay does"
 )
-_DIFFUSION = "as for diffusion"
 _OVERLAP = "the windows overlap: their fits are not independent, so their agreement is not tested"
 AGES_ALIKE = 0.01
 """Rates at mean ages that differ by more are not compared: rates change with age."""
@@ -137,21 +136,16 @@ def _findings_of(rows: Sequence[fit_rows.FitRow], kind: str) -> list[tuple[str, 
         f"of {len(rows)} fits, one deviates so far by chance in over 1 of 200 series: not counted"
     )
     sentences = [("note", by_chance, chance)] * bool(by_chance)
+    quantities = fit_rows.quantities_in(rows)
     for code, names in fits.items():
         entry = CATALOGUE[code]
-        about = _parameters_in(rows, code)
+        named = {name for row in rows for said in row.findings.of(code) for name in said.about}
+        about = joined_with_and([name for name in quantities if name in named][:MOST_NAMED])
         words = f"{about}{': ' * bool(about)}{entry.meaning}; {entry.remedy} ({code})"
         # a command that lists such fits has done what it was told: none of this is its error
         level = "not usable" if entry.severity is Severity.ERROR else entry.severity.value
         sentences.append((level, names, words))
     return [(level, f"{_which(names, rows, kind)}: {words}") for level, names, words in sentences]
-
-
-def _parameters_in(rows: Sequence[fit_rows.FitRow], code: str) -> str:
-    """Return the parameters and rates that findings of a code are about, '' of bins and of whole fits."""
-    of_code = [(row, finding) for row in rows for finding in row.findings.of(code)]
-    names = [name for row, finding in of_code for name in finding.about if name in row.quantities]
-    return joined_with_and(list(dict.fromkeys(names))[:MOST_NAMED])
 
 
 def _which(names: Sequence[str], rows: Sequence[fit_rows.FitRow], kind: str) -> str:
@@ -241,15 +235,13 @@ def shared_parameters(series: series_data.SeriesValues) -> list[str]:
     if series.global_fit is None:
         return []
     table = series.global_fit.parameters
-    names = table["param"].values[~table["fixed"].values].tolist()
-    return [name for name in names if " of " not in name]
+    return [n for n in table["param"].values[~table["fixed"].values].tolist() if " of " not in n]
 
 
 def _joint_fit(series: series_data.SeriesValues) -> list[str]:
-    joint = series.global_fit
+    joint, shared = series.global_fit, shared_parameters(series)
     if joint is None:
         return []
-    shared = shared_parameters(series)
     place = {"age": "window", "phi": "angle"}.get(series.over, series.over)
     verb = "is" if len(shared) == 1 else "are"
     clauses = [f"{joined_with_and(joint.per_scan)} for each {place}"] * bool(joint.per_scan)
@@ -352,25 +344,21 @@ def _powers(series: series_data.SeriesValues) -> list[Table | Sentences]:
         if (used := law.freedom + 2) < len(rings.entries):
             power += f" ({used} of {len(rings.entries)} fits)"
         mean, verdict = "-", _verdict_on(law, sure)
-        D = consistent(rings, "D", sure)
-        if D is not None and verdict in (_DIFFUSION, "-"):
+        if verdict in ("as for diffusion", "-") and (D := consistent(rings, "D", sure)) is not None:
             mean = with_unit(numbers.value_and_error(D.mean, D.stderr), rings.unit("D"))
         rows.append([head, power, verdict, *_scatter(law), mean])
-    how = "each ring is fitted alone"
-    if shared := shared_parameters(series):
-        how = f"the rates of the rings share {joined_with_and(shared)} of this fit"
+    shared = joined_with_and(shared_parameters(series))
+    how = f"rates of rings share {shared} of this fit" if shared else "each ring is fitted alone"
     return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER.format(how)])]
 
 
 def _verdict_on(law: series_data.PowerLawOfQ, sure: float) -> str:
-    if not law.freedom:  # any two rates are a power of q
-        return "too few rings"
     reach = numbers.half_width(95.0, law.dof) * law.stderr
-    if not np.isfinite(reach):
-        return "-"
+    if not (law.freedom and np.isfinite(reach)):
+        return "-" if law.freedom else "too few rings"  # any two rates are a power of q
     if law.p < sure:
         return "no power law"
-    return _DIFFUSION if abs(law.exponent - 2) < reach else "not diffusion"
+    return "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"
 
 
 def consistent(

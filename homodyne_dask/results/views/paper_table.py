@@ -96,10 +96,7 @@ def as_markdown(table: PaperTable) -> str:
 
 
 def as_latex(table: PaperTable) -> str:
-    """Return a tabular that needs no package; what was fitted is a comment above it.
-
-    Values without an error, which nobody knows to six digits, have three; fixed ones and bounds have all.
-    """
+    """Return a tabular that needs no package, below a comment; of values without error three digits."""
     head = [
         _latex_name(name) + (f" [{_latex_unit(unit)}]" if unit else "") for name, unit in table.head
     ]
@@ -132,15 +129,13 @@ def _latex_name(name: str) -> str:
 
 
 def _latex_value(text: str) -> str:
-    if re.fullmatch(r"-?[\d.]+(e[+-]\d+)?", text):
-        text = f"{float(text):.3g}"
-    return " and ".join(map(_latex_number, text.split(" and ")))
+    without_error = re.fullmatch(r"-?[\d.]+(e[+-]\d+)?", text)  # nor words: fixed, at bound
+    return _latex_number(f"{float(text):.3g}" if without_error else text)
 
 
 def _latex_number(text: str) -> str:
-    number = re.fullmatch(
-        r"(below |above )?(-?[\d.]+)(\([\d.]+\))?(?:e([+-]\d+))?(.*)", text, re.DOTALL
-    )
+    form = r"(?!.* and )(below |above )?(-?[\d.]+)(\([\d.]+\))?(?:e([+-]\d+))?(.*)"
+    number = re.fullmatch(form, text)
     if number is None:
         return _escaped(text)
     limit, value, error, exponent, words = number.groups(default="")

@@ -62,9 +62,8 @@ def scan_label(name: str) -> str:
 def page_of_series(series: SeriesValues) -> draw.Page:
     """Return a panel of each parameter and rate with its error against q, age or another variable.
 
-    Rates over q are on logarithmic axes with the line of q², beside the decays averaged over age where the
-    stores are. Parameters that all fits share have no panel. A dashed line is the weighted mean of consistent
-    fits; horizontal bars are windows of age.
+    Shared ones have none. Rates over q have logarithmic axes and the line of q², beside decays averaged over
+    age. A dashed line is the weighted mean of consistent fits; horizontal bars are windows of age.
     """
     entries = [entry for entry in series.entries if entry.result is not None]
     over_q = series.over == "q" and len(entries) > 1
@@ -84,8 +83,7 @@ def page_of_series(series: SeriesValues) -> draw.Page:
                 axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, **steps))
 
     panels = panels_of_quantities(entries, places, x, finish, _windows(entries, places), rates)
-    shared = shared_parameters(series)
-    panels = {name: panel for name, panel in panels.items() if name not in shared} or panels
+    panels = {n: panels[n] for n in panels if n not in shared_parameters(series)} or panels
     if over_q and (views := _views(entries)):
         panels["decays"] = partial(_draw_decays, views=views)
     if not panels:

@@ -353,7 +353,9 @@ def test_a_warning_about_several_fits_names_their_parameters():
         said = [finding("larger-error", about), finding("at-bound", about[:1], bounds=bounds)]
         said.append(finding("chisqr-high-in-bins", ["5"], highest=30.0))
         diagnosis = replace(result.diagnosis, findings=Findings(said if about else []))
-        rows.append(fit_row("a", None, replace(result, diagnosis=diagnosis), at={"q": Q[0], "age": 5.0}))
+        rows.append(
+            fit_row("a", None, replace(result, diagnosis=diagnosis), at={"q": Q[0], "age": 5.0})
+        )
     report = " ".join(str(FitSeries("q", tuple(rows))).split())
     assert "2 of 3 rings (a, a): alpha and D_offset: the data do not determine it" in report
     assert "2 of 3 rings (a, a): alpha: χ² falls toward values outside the bounds" in report

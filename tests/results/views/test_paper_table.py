@@ -66,7 +66,7 @@ CELLS = {
     "434.883 fixed": "$434.883$ fixed",
     "434.883 at bound": "$434.883$ at bound",
     "below 2.82": "$<2.82$",
-    "above 1.5e-05 and below 2": r"$>1.5\times 10^{-5}$ and $<2$",
+    "above 1.5e-05 and below 2": "above 1.5e-05 and below 2",
     "below 2.82 at bound": "$<2.82$ at bound",
     "434.883(12)": "$434.883(12)$",
     "-": "-",
