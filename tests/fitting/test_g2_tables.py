@@ -136,6 +136,12 @@ def test_every_model_with_a_rate_gives_gamma_and_where_it_has_a_meaning_tau_and_
         assert derived["tau"].value == pytest.approx(1 / Gamma.value)
 
 
+def test_rates_of_a_tied_power_of_q_are_left_out_and_not_those_of_no_power(tmp_path):
+    table(tmp_path / "a_g2.csv", cumulant(0.5 * (Q[:, None] / 0.01) ** 2 * TAU, 0.3))
+    tied = hd.fit(hd.read_g2(tmp_path / "a_g2.csv"), "cumulant_q", tie={"q_exponent": "2"})
+    assert {*tied.derived} == {"q_exponent"}
+
+
 NATURAL = {
     "a variance at 0": ("cumulant", 1.3, {}, "polydispersity", "--fixed polydispersity=0"),
     "bounds of the user": (

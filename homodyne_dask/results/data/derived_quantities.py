@@ -276,7 +276,7 @@ def _decay_rates(result: FitValues, rates: dict[str, Quantity], age: float) -> N
         yield "D", _times(J, 0.5, J.unit, "J / 2")
     elif RATE in rates or "mean_rate" in rates:
         yield from _of_one_ring(rates.get(RATE) or rates["mean_rate"], rings)
-    elif model in _POWERS and RATE in result.parameters["param"].values:
+    elif model in _POWERS and {RATE, _POWERS[model] or RATE} <= {*fitted_quantities(result)}:
         yield from _rates_by_power(result, _POWERS[model], named_rings, age)
 
 
@@ -306,7 +306,7 @@ def _of_one_ring(Gamma: Quantity, rings: Sequence[float]) -> Named:
 
 def _power_law(result: FitValues, power: str, base: float) -> Quantity:
     fitted = fitted_quantities(result)
-    names = ["rate", power] if power in fitted else ["rate"]
+    names = ["rate", power] if power else ["rate"]
     rate, *exponent = (fitted[name].optimum for name in names)
     factor = base ** exponent[0] if exponent else 1.0
     slope = np.array([factor, rate * factor * np.log(base)])[: len(names)]
