@@ -174,6 +174,14 @@ class AssessedFit(FitEnd):
         return negative & np.isin(names_in_model(self.names), last)
 
     @property
+    def at_natural_bound(self) -> Which:
+        """Which are at 0, or shares at 1, of bounds of the model; exponents may have any sign."""
+        lower, upper = np.array([parameter.bounds for parameter in self.request.parameters]).T
+        exponents = np.char.find(self.names.astype(str), "exponent") >= 0
+        at_end = (self.theta == 0) | ((self.theta == 1) & (upper == 1))
+        return self.assessment.at_bound & (lower == 0) & at_end & ~exponents
+
+    @property
     def known_offset(self) -> str:
         """The options that treat offsets as known; '' where they are fixed."""
         mode = self.request.scaling.mode

@@ -207,7 +207,8 @@ def _flows(end: AssessedFit) -> bool:
 
 def _at_default_bounds(end: AssessedFit) -> list[str]:
     """Return the parameters and rates that a bound which no user gave keeps from the data."""
-    ended = np.flatnonzero(end.assessment.at_bound & ~end.of_constant & ~end.held_offsets)
+    movable = end.assessment.at_bound & ~end.held_offsets & ~end.at_natural_bound
+    ended = np.flatnonzero(movable & ~end.of_constant)
     # the sign of a shear rate is another matter (`_other_flow`, `_shear_sign`)
     others = (*(end.request.options.bounds or {}), "gamma_dot")
     return [name for name in names_of_rates(end.request, ended.tolist()) if name not in others]
@@ -434,14 +435,15 @@ def _at_bounds(end: AssessedFit) -> Iterator[Finding]:
         names = end.names[ended].tolist()
         bounds = np.stack([theta, search.lower, search.upper], axis=1)[ended]
         shares = [p.bounds == (0, 1) and not p.unit for p in end.request.parameters]
-        held = (end.held_offsets | shares)[ended]
+        held, natural = (end.held_offsets | shares)[ended], end.at_natural_bound[ended]
         of_model = names_in_model(names)
-        options = map(_wider_bounds, of_model, bounds.tolist(), search.log[ended], held)
+        options = map(_wider_bounds, of_model, bounds.tolist(), search.log[ended], held | natural)
         # once each: parameters of several scans have one name in the model
         wider = " ".join(dict.fromkeys(options))
         unknown = end.names[ended & np.isnan(end.stderr) & np.isfinite(end.stderr).any()]
         by_name = dict(zip(names, bounds, strict=True))
-        yield finding("at-bound", names, wider, bounds=by_name, conditional=unknown)
+        apart = {"natural": end.names[ended][natural], "movable": end.names[ended][~natural]}
+        yield finding("at-bound", names, wider, bounds=by_name, conditional=unknown, **apart)
 
 
 def _unresolved(end: AssessedFit) -> Iterator[Finding]:
@@ -476,7 +478,7 @@ def _wider_bounds(name: str, bounds: list[float], log: bool, held: bool = False)
     else:
         reach = max(abs(low), abs(high))
         reach *= 10 if reach >= LARGE_BOUND else 2
-        further = reach if upper else -reach
+        further = reach if upper else 0 if low > 0 else -reach  # a variance is not negative
     low, high = (low, further) if upper else (further, high)
     return f"--bounds {name}={low:g}:{high:g}"
 

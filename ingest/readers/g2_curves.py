@@ -309,7 +309,8 @@ def _delays(file: h5py.File, name: str, notes: list[str]) -> Float[np.ndarray, "
 
 NAME_THEM = (
     "name the columns in one line above the numbers, such as delay(s),g2(q=0.01),error(q=0.01), or with a "
-    f"column q, and give --column-is ({', '.join(KINDS)}) where other names do not say what they hold"
+    "column q, or by angles, as g2(45 deg), with --q to give the q of each, (4πn/λ) sin(θ/2) in 1/Å, "
+    f"and give --column-is ({', '.join(KINDS)}) where other names do not say what they hold"
 )
 COMMENT = "#%! "
 UNKNOWN = ("-", "--", "na", "none", "inf", "-inf")

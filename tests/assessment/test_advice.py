@@ -202,6 +202,12 @@ def typed(folder, monkeypatch):
     return request_of
 
 
+def test_a_variance_at_0_is_no_bound_that_keeps_a_fit_from_the_data(typed):
+    ends = [*ends_of(typed("rings.zarr --model cumulant"))]
+    stopped = {float(end.theta[1]): checks._at_default_bounds(end) for end in ends}
+    assert stopped == {0.0: ["rate"], 2.0: ["rate", "polydispersity"]}
+
+
 @pytest.mark.parametrize("word", TYPED)
 def test_what_is_advised_can_be_typed(word, typed, capsys):
     failed = {}

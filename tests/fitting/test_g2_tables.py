@@ -102,6 +102,87 @@ def test_a_table_that_several_fits_read_at_once_is_read_by_one_and_fitted_by_all
     assert len(digests) == 1
 
 
+RATES = {
+    "cumulant of all rings": ("cumulant", {}, None, {"Gamma", "tau"}),
+    "cumulant of one ring": ("cumulant", {}, 1, {"Gamma", "tau", "D"}),
+    "a free power of q": ("cumulant_q", {}, None, {f"Gamma_q{q}" for q in Q}),
+    "the power 2 of q": ("cumulant_q", {"q_exponent": 2}, None, {f"Gamma_q{q}" for q in Q} | {"D"}),
+    "another power of q": ("cumulant_q", {"q_exponent": 3}, None, {f"Gamma_q{q}" for q in Q}),
+    "any power of one q": ("stretched_q", {"q_exponent": 3}, 1, {"Gamma", "tau", "D"}),
+}
+
+
+@pytest.mark.parametrize("case", RATES)
+def test_every_model_with_a_rate_gives_gamma_and_where_it_has_a_meaning_tau_and_d(tmp_path, case):
+    model, fixed, bin, names = RATES[case]
+    n = fixed.get("q_exponent", 2) if "_q" in model else 0
+    rate = 0.5 * (Q[:, None] / 0.01) ** n
+    table(tmp_path / "a_g2.csv", cumulant(rate * TAU, 0.3))
+    scan = hd.read_g2(tmp_path / "a_g2.csv")
+    q = Q[bin or 0]
+    result = hd.fit(scan if bin is None else scan.select(q=q), model, fixed=fixed)
+    derived, base = result.derived, result.params["rate"]
+    assert {*derived} == names
+    power = fixed.get("q_exponent") or result.params["q_exponent"].value if "_q" in model else 0
+    Gamma = derived.get("Gamma") or derived[f"Gamma_q{q}"]
+    factor = (q / 0.01) ** power
+    assert Gamma.value == pytest.approx(base.value * factor)
+    assert Gamma.stderr_naive > 0
+    if "D" in names:
+        assert derived["D"].value == pytest.approx(Gamma.value / q**2)
+        of_gamma = derived["D"].stderr_naive / derived["D"].value
+        assert of_gamma == pytest.approx(Gamma.stderr_naive / Gamma.value)
+    if "tau" in names:
+        assert derived["tau"].value == pytest.approx(1 / Gamma.value)
+
+
+def test_rates_of_a_tied_power_of_q_are_left_out_and_not_those_of_no_power(tmp_path):
+    table(tmp_path / "a_g2.csv", cumulant(0.5 * (Q[:, None] / 0.01) ** 2 * TAU, 0.3))
+    tied = hd.fit(hd.read_g2(tmp_path / "a_g2.csv"), "cumulant_q", tie={"q_exponent": "2"})
+    assert {*tied.derived} == {"q_exponent"}
+
+
+NATURAL = {
+    "a variance at 0": ("cumulant", 1.3, {}, "polydispersity", "--fixed polydispersity=0"),
+    "bounds of the user": (
+        "cumulant",
+        1.3,
+        {"polydispersity": (0.5, 1)},
+        "",
+        "--bounds polydispersity=0:1",
+    ),
+    "an exponent, of any sign": (
+        "stretched_q",
+        1.0,
+        {"q_exponent": (0, 6)},
+        "",
+        "--bounds q_exponent=-12:6",
+    ),
+    "a frozen share": (
+        "frozen + stretched",
+        1.0,
+        {},
+        "frozen_fraction",
+        "--fixed frozen_fraction=0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NATURAL)
+def test_no_advice_leads_beyond_what_a_parameter_can_be(tmp_path, case):
+    model, stretching, bounds, natural, advice = NATURAL[case]
+    f = np.exp(-2 * (0.5 * (Q[:, None] / Q[0]) ** (-0.2 * ("_q" in model)) * TAU) ** stretching)
+    # c2 that ends below the offset looks like a frozen part below 0
+    options = {"offset": "prior=1:0.001"} if "frozen" in model else {}
+    table(tmp_path / "a_g2.csv", f - 0.05 * bool(options))
+    result = hd.fit(hd.read_g2(tmp_path / "a_g2.csv"), model, bounds=bounds, **options)
+    (said,) = result.findings.of("at-bound")
+    assert said.advice == advice
+    assert ("this is the natural bound of" in str(said)) == bool(natural)
+    assert said.numbers["natural"] == [natural] * bool(natural)
+    assert "default-bounds-reached" not in result.findings.codes
+
+
 def test_curves_of_a_fit_are_drawn_against_their_delays(tmp_path):
     g2 = table(tmp_path / "A.csv", FORMS["brownian"][1](1e4))
     result = hd.fit(hd.read_g2(tmp_path / "A.csv"), "brownian")

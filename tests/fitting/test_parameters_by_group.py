@@ -87,6 +87,18 @@ def test_rings_that_disagree_are_called_rings_with_a_command_for_them(store):
     assert "scan" not in str(differ)
 
 
+@pytest.mark.parametrize("own", [["D0"], ["D0", "alpha"]])
+def test_rates_of_rings_that_share_a_parameter_are_not_called_alone_and_have_its_panel_nowhere(
+    store, own
+):
+    series = hd.fit_each(store[0], "power_law", per={"ring": own})
+    shared, text = "alpha" not in own, " ".join(str(series).split())
+    assert ("rates of rings share alpha of this fit" in text) == shared
+    assert ("each ring is fitted alone" in text) != shared
+    assert ("alpha" in series.plot().tables) != shared
+    assert "Gamma" in series.plot().tables
+
+
 def test_the_command_takes_groups_and_parameters(store, tmp_path):
     options = ["--model", "power_law", "--output", str(tmp_path / "out"), "--no-pictures"]
     text = done("fit", str(store[0]), *options, "--per", "ring", "D0", "--per", "ring", "alpha")

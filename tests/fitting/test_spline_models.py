@@ -138,6 +138,13 @@ def test_a_distribution_is_that_of_dense_penalized_least_squares(word, tmp_path)
     found = least_squares(residuals, start, xtol=1e-14, ftol=1e-14, gtol=1e-10, x_scale="jac").x
     c = np.insert(found[2:], np.flatnonzero(fixed)[0], 0.0)
     shown, known = distribution_in(result), result.derived["mean_rate"]
+    Gamma, tau, D = (result.derived[name] for name in ("Gamma", "tau", "D"))
+    assert (Gamma.value, D.value) == (known.value, pytest.approx(known.value / scan.q[0] ** 2))
+    assert tau.value == 1 / known.value
+    assert tau.stderr_naive / tau.value == pytest.approx(known.stderr_naive / known.value)
+    listed = [line.split()[:1] for line in str(result).splitlines()]
+    assert ["mean_rate"] in listed
+    assert ["Gamma"] not in listed
     step = np.diff(form.nodes)[0]
     assert shown["density"].values * step == pytest.approx(weights_of(form, c), abs=1e-5)
     assert abs(known.value - mean) < 3 * known.stderr_naive + 0.05 * mean

@@ -42,7 +42,8 @@ Slope = Float[np.ndarray, " p"]
 ERRORS = ("stderr", "dof", "stderr_naive", "low_95", "high_95", *LIMITS)
 _TRANSPORT = {model.name for model in (*MODELS, *FREE_MODELS)}
 _POWERS = {"stretched": "", "stretched_q": "q_exponent", "stretched_ageing": "mu"}
-"""The parameter of a stretched exponential that is the power of q or age with which its rate changes."""
+_POWERS |= {"cumulant": "", "cumulant_q": "q_exponent"}
+"""The parameter of a model with a rate that is the power of q or age with which this rate changes."""
 
 
 def shown_names(
@@ -60,7 +61,7 @@ def shown_names(
         hidden |= {"J", *["D_SE"] * (not copies)}
     if "J" in derived:
         hidden |= {"Gamma", "tau"}
-    elif "rate" in quantities and "mu" not in quantities:
+    elif "mean_rate" in derived or ("rate" in quantities and "mu" not in quantities):
         hidden.add("Gamma")
     hidden &= derived
     if {"Gamma", "mu", "rate"} <= {*names} and "Gamma" in derived:
@@ -163,22 +164,22 @@ def derived_quantities(result: FitValues, age: float | None = None) -> dict[str,
     """Return what follows from the parameters, with errors by the delta method, or limits.
 
     J and gamma_dot at an age [s], by default the mean one; Gamma, the rate of decay of the field correlation,
-    of each ring (c2 - offset decays as exp(-2 Gamma lag), Berne and Pecora 1976); of one ring also tau =
-    1/Gamma and D = Gamma/q²; D_SE = D0/2
-    of Brownian motion: D_SE = k_B T / (6π η R) of a sphere of radius R in a fluid of viscosity η (Einstein
-    1905); tied parameters; power_of_q, the power of q with which rates scale (score test).
+    of each ring, of a distribution its mean (c2 - offset decays as exp(-2 Gamma lag), Berne and Pecora 1976);
+    tau = 1/Gamma of all rings alike; D = Gamma/q² of one ring or of rates ∝ q²; D_SE = D0/2 of Brownian
+    motion, k_B T / (6π η R) of a sphere of radius R in a fluid of viscosity η (Einstein 1905); tied
+    parameters; power_of_q, the power of q with which rates scale (score test).
     """
     age = result.mean_age if age is None else age
     derived = dict(_transport_rates(result, age))
+    if LOG_DENSITY in result.config["splines"]:
+        mean, _ = moments_of_distribution(result)
+        derived |= {"mean_rate": mean} if mean_is_determined(mean) else {}
     derived |= _decay_rates(result, derived, age)
     derived |= _self_diffusion(result)
     if (test := result.diagnosis.power_of_q) is not None:
         about = "with which rates scale, by a test of 2; quote --over q"
         numbers_of_test = test.power, test.stderr, np.nan, test.dof
         derived["power_of_q"] = Quantity("", *numbers_of_test, method=SPECKLE, formula=about)
-    if LOG_DENSITY in result.config["splines"]:
-        mean, _ = moments_of_distribution(result)
-        derived |= {"mean_rate": mean} if mean_is_determined(mean) else {}
     derived |= _tied(result)
     # these may be 0 or negative: an interval around 0 leaves them their value
     signed = {"power_of_q", *(result.config["tie"] or {})}
@@ -273,9 +274,9 @@ def _decay_rates(result: FitValues, rates: dict[str, Quantity], age: float) -> N
         for name, ring in named_rings:
             yield name, _times(J, 0.5 * ring**2, "1/s", f"q² J / 2, q = {ring:.6g} 1/Å")
         yield "D", _times(J, 0.5, J.unit, "J / 2")
-    elif RATE in rates:
-        yield from _of_one_ring(rates[RATE], rings)
-    elif model in _POWERS and RATE in result.parameters["param"].values:
+    elif RATE in rates or "mean_rate" in rates:
+        yield from _of_one_ring(rates.get(RATE) or rates["mean_rate"], rings)
+    elif model in _POWERS and {RATE, _POWERS[model] or RATE} <= {*fitted_quantities(result)}:
         yield from _rates_by_power(result, _POWERS[model], named_rings, age)
 
 
@@ -291,6 +292,10 @@ def _rates_by_power(
         base = ring / Q_REFERENCE if power == "q_exponent" else age
         Gamma = _power_law(result, power, base)._replace(formula=about)
         yield from _of_one_ring(Gamma, rings) if len(rings) == 1 else [(name, Gamma)]
+    exponent = fitted_quantities(result).get("q_exponent", Quantity(""))
+    if len(rings) > 1 and exponent.value == 2 and not exponent.varied:
+        about = f"rate / ({Q_REFERENCE:g} 1/Å)², q_exponent = 2"
+        yield "D", _times(_power_law(result, power, 1.0), Q_REFERENCE**-2, "Å²/s", about)
 
 
 def _of_one_ring(Gamma: Quantity, rings: Sequence[float]) -> Named:
@@ -301,7 +306,7 @@ def _of_one_ring(Gamma: Quantity, rings: Sequence[float]) -> Named:
 
 def _power_law(result: FitValues, power: str, base: float) -> Quantity:
     fitted = fitted_quantities(result)
-    names = ["rate", power] if power in fitted else ["rate"]
+    names = ["rate", power] if power else ["rate"]
     rate, *exponent = (fitted[name].optimum for name in names)
     factor = base ** exponent[0] if exponent else 1.0
     slope = np.array([factor, rate * factor * np.log(base)])[: len(names)]

@@ -33,8 +33,8 @@ from homodyne_dask.store.scan import Scan
 from homodyne_dask.text import joined_with_and
 
 Curve = Float[np.ndarray, " n"]
-SIDE, LEFT, RIGHT = 1.36, 0.45, 0.52
-"""Inches: side of a map, and what is left and right of it."""
+SIDE, LEFT, RIGHT = 1.21, 0.6, 0.52
+"""Inches: side of a map, and what is left of it, of ticks with up to five characters, and right of it."""
 LAG_CELLS = 24
 """Intervals of lag for the statistics of residuals."""
 FEWEST = 8
@@ -236,8 +236,9 @@ OF_UNKNOWN_Q = ("q²J [1/s]", "rate of decorrelation")
 def page_of_rates(view: FitView) -> draw.Page:
     """Return panels of J, γ̇ and the strain with bands, or the density of a distribution of rates."""
     if curves.has_distribution(view.result):
-        draw_density = partial(_density, distribution=curves.distribution_in(view.result))
-        words = "bands: 68 % and 95 %, with the bias of smoothing"
+        distribution = curves.distribution_in(view.result)
+        draw_density, known = partial(_density, distribution=distribution), distribution["low_95"]
+        words = "bands: 68 % and 95 %, with the bias of smoothing" * bool(known.notnull().any())
         return draw.Page({"distribution": draw_density}, 1, HEIGHT, words)
     rates, truth, axes = curves.rates_in(view), _truth(view), AXES
     if np.isnan(view.scan.q).any():
@@ -437,7 +438,9 @@ def page_of_influence(view: FitView) -> draw.Page:
     def influence(axes: Axes, name: str, change: Float[np.ndarray, " bin"]) -> None:
         axes.axhspan(-1, 1, color=style.UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
         axes.axhline(0, color=style.GREY, linewidth=0.8)
-        _by_angle(axes, view, change, "change / stderr", style.symbol(name), ms=3)
+        known = np.isfinite(view.result.parameters["stderr"].sel(param=name))
+        y = "change / stderr" if known else "change / naive error"
+        _by_angle(axes, view, change, y, style.symbol(name), ms=3)
 
     columns = zip(map(str, names), change.T, strict=True)
     panels = {name: partial(influence, name=name, change=values) for name, values in columns}

@@ -43,7 +43,7 @@ _ERRORS = {
     "does not prove a difference",
 }
 _WHICH_POWER = (
-    "quote this power of q (2 for diffusion): each ring is fitted alone, and its error includes scatter; "
+    "quote this power of q (2 for diffusion): {}, and its error includes scatter; "
     "power_of_q of a single fit is a test whether it is 2, right only near 2, and q_exponent of a model "
     "holds if the form of its decay does"
 )
@@ -136,9 +136,12 @@ def _findings_of(rows: Sequence[fit_rows.FitRow], kind: str) -> list[tuple[str, 
         f"of {len(rows)} fits, one deviates so far by chance in over 1 of 200 series: not counted"
     )
     sentences = [("note", by_chance, chance)] * bool(by_chance)
+    quantities = fit_rows.quantities_in(rows)
     for code, names in fits.items():
         entry = CATALOGUE[code]
-        words = f"{entry.meaning}; {entry.remedy} ({code})"
+        named = {name for row in rows for said in row.findings.of(code) for name in said.about}
+        about = joined_with_and([name for name in quantities if name in named][:MOST_NAMED])
+        words = f"{about}{': ' * bool(about)}{entry.meaning}; {entry.remedy} ({code})"
         # a command that lists such fits has done what it was told: none of this is its error
         level = "not usable" if entry.severity is Severity.ERROR else entry.severity.value
         sentences.append((level, names, words))
@@ -227,12 +230,18 @@ def _linked(entry: fit_rows.FitRow, folder: Path | None) -> str:
     return Link(entry.name, quote(os.fsencode(link)))
 
 
+def shared_parameters(series: series_data.SeriesValues) -> list[str]:
+    """Return the names of fitted parameters that have one value in all fits of a series."""
+    if series.global_fit is None:
+        return []
+    table = series.global_fit.parameters
+    return [n for n in table["param"].values[~table["fixed"].values].tolist() if " of " not in n]
+
+
 def _joint_fit(series: series_data.SeriesValues) -> list[str]:
-    joint = series.global_fit
+    joint, shared = series.global_fit, shared_parameters(series)
     if joint is None:
         return []
-    names = joint.parameters["param"].values[~joint.parameters["fixed"].values].tolist()
-    shared = [name for name in names if " of " not in name]
     place = {"age": "window", "phi": "angle"}.get(series.over, series.over)
     verb = "is" if len(shared) == 1 else "are"
     clauses = [f"{joined_with_and(joint.per_scan)} for each {place}"] * bool(joint.per_scan)
@@ -334,17 +343,19 @@ def _powers(series: series_data.SeriesValues) -> list[Table | Sentences]:
         power = numbers.value_and_error(law.exponent, law.stderr)
         if (used := law.freedom + 2) < len(rings.entries):
             power += f" ({used} of {len(rings.entries)} fits)"
-        mean = "-"
-        if (D := consistent(rings, "D", sure)) is not None:
+        mean, verdict = "-", _verdict_on(law, sure)
+        if verdict in ("as for diffusion", "-") and (D := consistent(rings, "D", sure)) is not None:
             mean = with_unit(numbers.value_and_error(D.mean, D.stderr), rings.unit("D"))
-        rows.append([head, power, _verdict_on(law, sure), *_scatter(law), mean])
-    return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER])]
+        rows.append([head, power, verdict, *_scatter(law), mean])
+    shared = joined_with_and(shared_parameters(series))
+    how = f"rates of rings share {shared} of this fit" if shared else "each ring is fitted alone"
+    return [Table("Rates as powers of q", rows), Sentences([_WHICH_POWER.format(how)])]
 
 
 def _verdict_on(law: series_data.PowerLawOfQ, sure: float) -> str:
     reach = numbers.half_width(95.0, law.dof) * law.stderr
-    if not np.isfinite(reach):
-        return "-"
+    if not (law.freedom and np.isfinite(reach)):
+        return "-" if law.freedom else "too few rings"  # any two rates are a power of q
     if law.p < sure:
         return "no power law"
     return "as for diffusion" if abs(law.exponent - 2) < reach else "not diffusion"

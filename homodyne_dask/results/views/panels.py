@@ -139,7 +139,8 @@ class Page(NamedTuple):
             size = (column - self.left - self.right) / width, self.height / total
             axes.set_position((left / width, bottom / total, *size))
         for axes, lower in zip(picture.axes, picture.axes[columns:], strict=False):
-            axes.xaxis.label.set_visible(axes.get_xlabel() != lower.get_xlabel())
+            alike = axes.get_xscale() == lower.get_xscale()
+            axes.xaxis.label.set_visible(not alike or axes.get_xlabel() != lower.get_xlabel())
         for axes in picture.axes[:-columns] if self.below else ():
             axes.tick_params(labelbottom=False)
         return picture

@@ -96,7 +96,7 @@ def as_markdown(table: PaperTable) -> str:
 
 
 def as_latex(table: PaperTable) -> str:
-    """Return a tabular that needs no package; what was fitted is a comment above it."""
+    """Return a tabular that needs no package, below a comment; of values without error three digits."""
     head = [
         _latex_name(name) + (f" [{_latex_unit(unit)}]" if unit else "") for name, unit in table.head
     ]
@@ -104,7 +104,7 @@ def as_latex(table: PaperTable) -> str:
     rows = [
         [_latex_name(row[0]), _latex_value(row[1]), _latex_unit(row[2])]
         if of_fit
-        else [_latex_value(cell) for cell in row]
+        else [_latex_number(row[0]), *map(_latex_value, row[1:])]
         for row in table.rows
     ]
     lines = [rf"{' & '.join(row)} \\" for row in (head, *rows)]
@@ -129,12 +129,19 @@ def _latex_name(name: str) -> str:
 
 
 def _latex_value(text: str) -> str:
-    number = re.fullmatch(r"(-?[\d.]+)(\([\d.]+\))?(?:e([+-]\d+))?(.*)", text)
+    without_error = re.fullmatch(r"-?[\d.]+(e[+-]\d+)?", text)  # nor words: fixed, at bound
+    return _latex_number(f"{float(text):.3g}" if without_error else text)
+
+
+def _latex_number(text: str) -> str:
+    form = r"(?!.* and )(below |above )?(-?[\d.]+)(\([\d.]+\))?(?:e([+-]\d+))?(.*)"
+    number = re.fullmatch(form, text)
     if number is None:
         return _escaped(text)
-    value, error, exponent, words = number.groups(default="")
+    limit, value, error, exponent, words = number.groups(default="")
+    sign = {"below ": "<", "above ": ">"}.get(limit, "")
     power = rf"\times 10^{{{int(exponent)}}}" if exponent else ""
-    return f"${value}{error}{power}${_escaped(words)}"
+    return f"${sign}{value}{error}{power}${_escaped(words)}"
 
 
 def _latex_unit(unit: str) -> str:

@@ -18,7 +18,7 @@ from homodyne_dask.results.data.fit_view import FitView, view_of
 from homodyne_dask.results.data.numbers_and_intervals import value_and_error
 from homodyne_dask.results.data.series import SeriesValues
 from homodyne_dask.results.views import panels as draw
-from homodyne_dask.results.views.fits_report import DOUBTFUL, consistent
+from homodyne_dask.results.views.fits_report import DOUBTFUL, consistent, shared_parameters
 from homodyne_dask.results.views.style import COLOURS, drawable, plain_label, ring_styles, symbol
 from homodyne_dask.store.scan import Cuts
 
@@ -62,8 +62,8 @@ def scan_label(name: str) -> str:
 def page_of_series(series: SeriesValues) -> draw.Page:
     """Return a panel of each parameter and rate with its error against q, age or another variable.
 
-    Rates over q are on logarithmic axes with the line of q², beside the decays averaged over age where the
-    stores are. A dashed line is the weighted mean of consistent fits; horizontal bars are windows of age.
+    Shared ones have none. Rates over q have logarithmic axes and the line of q², beside decays averaged over
+    age. A dashed line is the weighted mean of consistent fits; horizontal bars are windows of age.
     """
     entries = [entry for entry in series.entries if entry.result is not None]
     over_q = series.over == "q" and len(entries) > 1
@@ -83,6 +83,7 @@ def page_of_series(series: SeriesValues) -> draw.Page:
                 axes.xaxis.set_major_locator(MaxNLocator(draw.MAX_INTERVALS, **steps))
 
     panels = panels_of_quantities(entries, places, x, finish, _windows(entries, places), rates)
+    panels = {n: panels[n] for n in panels if n not in shared_parameters(series)} or panels
     if over_q and (views := _views(entries)):
         panels["decays"] = partial(_draw_decays, views=views)
     if not panels:

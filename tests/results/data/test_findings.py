@@ -37,6 +37,7 @@ NUMBERS = {
     "exchange": "D0_ref and D0_sample", "fast": 2, "frames": [30, 35], "freedom": 4.0, "high": 0.31,
     "highest": 31.4, "independent": 6, "lag": [0.1, 0.1], "largest": 6.1, "limit": 0.5,
     "limits": {"D0": [None, 12.0, "Å²/s"]}, "low": 0.2, "lowest": 0.31, "model": "brownian", "moment": 5.0,
+    "movable": ["D0"], "natural": ["fraction"],
     "needed": 8, "few": 8, "ages": [[0.0, 0.9]], "formula": "a-command",
     "of_bins": 2.5, "of_scan": False, "option": "model", "p": 1e-5, "pairs": 48884, "percent": 7.0,
     "period": 4,
@@ -109,6 +110,12 @@ def test_numbers_that_are_not_finite_have_a_sentence():
     bounds = {"a": [0.0, 0.0, np.inf], "b": [5.0, -np.inf, 5.0]}
     bound = finding("at-bound", ["a", "b"], "--an-option", bounds=bounds, conditional=())
     assert "a = 0 (allowed 0 to inf) and b = 5 (allowed -inf to 5)" in str(bound)
+    natural = finding(
+        "at-bound", ["x"], "--fixed x=1", bounds={"x": [1.0, 0.0, 1.0]}, natural=["x"]
+    )
+    assert str(natural).endswith(
+        "is at its bound; this is the natural bound of x: quote the limit, or fix it: try `--fixed x=1`"
+    )
     assert "3.2 and unknown" in str(finding("far-from-prior", "ab", deviations=[3.2, np.inf]))
     assert "about unknown over the record" in str(finding("contrast-drift", size=np.nan))
 

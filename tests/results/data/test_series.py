@@ -295,6 +295,16 @@ def test_a_series_over_q_and_a_variable_has_a_power_of_q_and_D_at_each_value(tmp
     first, *_, last = csv.DictReader(table.splitlines())
     assert float(last["Gamma_power_of_q"]) == pytest.approx(1.5)
     assert float(first["D_over_q"]) == pytest.approx(1e4)
+    two = [str(FitSeries("T", (*rows[:n], *rows[3 : 3 + n]))) for n in (2, 3)]
+    tables = [text.partition("Rates as powers of q")[2] for text in two]
+    assert tables[0].count("too few rings") == 2  # any two rates are a power of q
+    assert [text.count(words) for text in tables for words in ("as for diffusion", "not diffusion")] == [
+        0, 0, 1, 1
+    ]  # fmt: skip
+    means = [re.findall(r"^Gamma.*?(\S+(?: Å²/s)?)$", text, re.MULTILINE) for text in tables]
+    assert means[0] == ["-", "-"]
+    assert means[1][0].endswith("Å²/s")
+    assert means[1][1] == "-"
     units = {key: of for key, of in first.items() if key.endswith("_unit")}
     assert units == {
         "T_unit": "°C", "q_unit": "1/Å", "age_unit": "s", "Gamma_unit": "1/s", "D_unit": "Å²/s"
@@ -334,6 +344,22 @@ def test_a_misfit_of_one_of_many_fits_is_chance_unless_it_is_clear(word):
     assert ("(model-misfit-shape)" in report) == (misfits > 0)
     not_counted = f"of {len(rows)} fits, one deviates so far by chance"
     assert (not_counted in report) == (misfits < sum(p < 0.005 for p in each))
+
+
+def test_a_warning_about_several_fits_names_their_parameters():
+    result, rows = flow_result(), []
+    for about in (["alpha"], ["alpha", "D_offset"], []):
+        bounds = {"alpha": [2.0, -2.0, 2.0]}
+        said = [finding("larger-error", about), finding("at-bound", about[:1], bounds=bounds)]
+        said.append(finding("chisqr-high-in-bins", ["5"], highest=30.0))
+        diagnosis = replace(result.diagnosis, findings=Findings(said if about else []))
+        rows.append(
+            fit_row("a", None, replace(result, diagnosis=diagnosis), at={"q": Q[0], "age": 5.0})
+        )
+    report = " ".join(str(FitSeries("q", tuple(rows))).split())
+    assert "2 of 3 rings (a, a): alpha and D_offset: the data do not determine it" in report
+    assert "2 of 3 rings (a, a): alpha: χ² falls toward values outside the bounds" in report
+    assert "2 of 3 rings (a, a): data and model differ" in report  # bins are no parameters
 
 
 GELS = {
@@ -649,6 +675,7 @@ def stretched(model, theta, names):
 LAWS = {
     "stretched_q": ("q_exponent", lambda rate, n: rate * (RING / 0.01) ** n),
     "stretched_ageing": ("mu", lambda rate, n: rate * AGE**n),
+    "cumulant_q": ("q_exponent", lambda rate, n: rate * (RING / 0.01) ** n),
 }
 
 

@@ -59,6 +59,29 @@ def test_the_head_of_a_column_is_a_symbol_or_words(name, latex):
     assert as_latex(head).splitlines()[3] == rf"$q$ [1/\AA{{}}] & {latex} [1/s] \\"
 
 
+CELLS = {
+    "434.883": "$435$",
+    "434883": r"$4.35\times 10^{5}$",
+    "-4.34883e-05": r"$-4.35\times 10^{-5}$",
+    "434.883 fixed": "$434.883$ fixed",
+    "434.883 at bound": "$434.883$ at bound",
+    "below 2.82": "$<2.82$",
+    "above 1.5e-05 and below 2": "above 1.5e-05 and below 2",
+    "below 2.82 at bound": "$<2.82$ at bound",
+    "434.883(12)": "$434.883(12)$",
+    "-": "-",
+}
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_cell_for_print_has_the_digits_that_are_known(cell):
+    head = [("T", "K"), ("rate", "1/s")]
+    lines = as_latex(PaperTable("", head, [["298.154", cell]])).splitlines()
+    assert lines[5] == rf"$298.154$ & {CELLS[cell]} \\"
+    of_fit = PaperTable("", [("", ""), ("value", ""), ("unit", "")], [["rate", cell, "1/s"]])
+    assert as_latex(of_fit).splitlines()[5] == rf"$\Gamma$ & {CELLS[cell]} & 1/s \\"
+
+
 def test_a_row_of_a_series_is_a_fit():
     rows = [fit_row(f"{n}", None, flow_result(), "", {"q": 0.001 * n}) for n in (1, 2)]
     series = FitSeries("q", (*rows, fit_row("3", None, None, "no data", {"q": 0.003})))

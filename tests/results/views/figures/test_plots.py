@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import click
 import numpy as np
@@ -211,6 +212,50 @@ def test_maps_of_a_record_of_many_decays_show_the_decays_in_its_middle(tmp_path,
     is_part = "the middle of a record from -0.05 to 90 s" in picture.get_supxlabel()
     assert is_part == (shown < 90)
     assert view.axis.number * view.axis.side > 890  # files keep all of the record
+
+
+@pytest.mark.parametrize("dt", [0.1, 1e-3, 0.3, 250.0])
+def test_labels_of_maps_have_room_beside_ticks_of_any_width(tmp_path, dt):
+    """The leftmost label was cut off beside ticks such as 0.04 and 10.0."""
+    scan = scan_of(tmp_path, CREEP, n=40, dt=dt, phi=[0.0, 45.0])
+    picture = plots.page_of_maps(FitView(result_for(scan, CREEP), scan)).figure()
+    shown = [(text, box) for text, box in texts_of(picture) if text]
+    assert sum(text == "t₂ [s]" for text, _ in shown) == 6
+    check_places(shown, picture.bbox)
+
+
+def test_a_panel_leaves_the_label_of_an_axis_to_one_like_it_alone():
+    def panel(axes, scale):
+        draw.label_axes(axes, "q [Å⁻¹]", "y", log="x" * (scale == "log"))
+
+    scales = {"a": "log", "b": "linear", "c": "linear"}
+    panels = {name: lambda axes, scale=scale: panel(axes, scale) for name, scale in scales.items()}
+    axes = draw.Page(panels, 1, 1.6).figure().axes
+    assert [panel.xaxis.label.get_visible() for panel in axes] == [True, False, True]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_influence_is_said_in_units_of_the_error_that_is_known(diffusing, known):
+    influence = influence_of_bins(diffusing, ["D0", "alpha", "D_offset"])
+    table = {"stderr": 0.02 * CREEP} if known else {}
+    result = changed(result_for(diffusing, CREEP, table=table), influence=influence)
+    axes = plots.page_of_influence(FitView(result, diffusing)).figure().axes
+    assert axes[0].get_ylabel() == ("change / stderr" if known else "change / naive error")
+
+
+@pytest.mark.parametrize("low", [0.1, np.nan])
+def test_a_distribution_without_bands_has_no_words_about_them(monkeypatch, low):
+    rate = np.geomspace(0.1, 10, 9)
+    ends = {
+        f"{end}_{percent}": ("rate", np.full(9, low))
+        for end in ("low", "high")
+        for percent in (68, 95)
+    }
+    known = xarray.Dataset({"density": ("rate", np.full(9, 0.2)), **ends}, {"rate": rate})
+    monkeypatch.setattr(plots.curves, "has_distribution", lambda _: True)
+    monkeypatch.setattr(plots.curves, "distribution_in", lambda _: known)
+    view = SimpleNamespace(result=None)
+    assert ("bands" in plots.page_of_rates(view).words) == np.isfinite(low)
 
 
 def test_maps_are_symmetric_with_a_blank_diagonal_and_residuals_in_units_of_sigma(tmp_path):
