@@ -163,8 +163,8 @@ class AssessedFit(FitEnd):
         """Amplitude, exponent and offset of each rate, all free, of which the first is not known: they change
         together in a valley of χ², far beyond linear errors and limits."""
         unsure = (self.stderr > MOST_UNSURE * np.abs(self.theta)) & ~self.of_constant
-        moved, amplitudes = set(self.names[self.moved]), set(self.names[unsure])
-        return [law for law in RATES.values() if law[0] in amplitudes and moved.issuperset(law)]
+        laws = [law for law in RATES.values() if law[0] in self.names[unsure]]
+        return [law for law in laws if set(self.names[self.moved]).issuperset(law)]
 
     @property
     def held_offsets(self) -> Which:

@@ -262,8 +262,9 @@ def rate(
 
 
 def from_half_a_frame(time: Any) -> Any:
-    """Return frame times with half of the first step in place of 0 s, whose powers may be infinite."""
-    return time.__array_namespace__().where(time > 0, time, (time[1] - time[0]) / 2)
+    """Return frame times, at least half of the median step: a power of 0 s may be infinite; for JAX, too."""
+    xp = time.__array_namespace__()
+    return xp.maximum(time, xp.median(time[1:] - time[:-1]) / 2)
 
 
 def integrated(rate: Any, steps: Any) -> Any:

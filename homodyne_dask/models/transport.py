@@ -218,8 +218,7 @@ def time_steps(convention: Convention, time: Times) -> Float[np.ndarray, " m"]:
 
 
 def positive_times(time: Times, spacing: float) -> Times:
-    """Return times with half of the first step, or of the spacing, in place of 0."""
-    return np.where(time > 0, time, np.min(time[time > 0], initial=spacing) / 2)
+    return np.maximum(time, spacing / 2)
 
 
 def rows_of(

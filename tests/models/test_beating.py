@@ -12,8 +12,7 @@ from homodyne_dask.errors import SelectionError
 from homodyne_dask.kernels import separable_backend
 from homodyne_dask.kernels.backend_interface import Problem
 from homodyne_dask.kernels.separable_backend import separable_point
-from homodyne_dask.models.rate_forms import SplineForm, from_half_a_frame
-from homodyne_dask.models.transport import positive_times
+from homodyne_dask.models.rate_forms import SplineForm
 from tests import reference
 from tests.beating_scans import ANGLES, DT, TWO, Q, photographed
 from tests.speckle_scans import Photons
@@ -100,16 +99,6 @@ def test_constant_rates_begin_with_the_first_frame():
     expected = np.abs(at_rest + moved) ** 2 / ((1 - s) ** 2 + s**2) ** 2
     pairs = np.triu_indices(30, 1)
     np.testing.assert_allclose(c2[pairs], expected[pairs], rtol=1e-9)
-
-
-def test_only_the_first_of_uneven_times_is_replaced():
-    """By half of the first step: on a logarithmic scale, half of the median one is later than many frames."""
-    times = np.append(0.0, np.geomspace(0.02, 10, 30))
-    for positive in (
-        from_half_a_frame(times),
-        positive_times(times, float(np.median(np.diff(times)))),
-    ):
-        np.testing.assert_array_equal(positive, np.append(0.01, times[1:]))
 
 
 @pytest.mark.long
