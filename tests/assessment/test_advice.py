@@ -124,7 +124,7 @@ def ends_of(request):
         end = checks.AssessedFit(request, state, assessment)
         vary = {"D0", "alpha", "D_offset"} <= set(search.names) and search.free.all()
         rates = {"J": (1.0, 0.1, "Å²/s")} if vary else {}
-        vars(end).update(constant=rates, stderr=np.full(p, 1e30))
+        vars(end).update(constant=rates, stderr=np.full(p, 1e30), inseparable=[])
         yield end
 
 
