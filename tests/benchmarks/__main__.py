@@ -43,7 +43,7 @@ ROWS = {
     "after the last pass 1 G pairs": ("fits.after_the_last_pass(folder, 2950, 10)", "CPU s <= 10"),
     "20 rings of 20 sectors": (
         "fits.many_bins(folder, 20, 20)",
-        "fit CPU s <= 8; the aim is 4",
+        "fit CPU s <= 6; the aim is 4",
     ),
     "400 rings": (
         "fits.many_bins(folder, 400, 1)",
@@ -51,11 +51,11 @@ ROWS = {
     ),
     "5,000 rings of 15 frames": (
         "fits.many_bins(folder, 5000, 1, 15)",
-        "ingest CPU s <= 12, fit CPU s <= 8, pass CPU s <= 0.3",
+        "ingest CPU s <= 12, fit CPU s <= 4, pass CPU s <= 0.3",
     ),
     "1,000 rings of 60 frames": (
         "fits.many_bins(folder, 1000, 1, 60)",
-        "fit CPU s <= 7; the aim is 4",
+        "fit CPU s <= 6; the aim is 4",
     ),
     "first fit": ("waits.first_fit(folder)", "first / second <= 4"),
     "command": ("waits.command(folder)", "command / without figures <= 2"),
