@@ -24,9 +24,7 @@ def shares_with(cells: Int[np.ndarray, "cell 4"], low: int, end: int) -> PerCell
     first, stop, shortest, longest = cells.T
     frames, lags = stop - first, longest - shortest
     of_first = np.clip(np.minimum(stop, end) - np.maximum(first, low), 0, None) * lags
-    before = np.clip(
-        stop, first, np.maximum(first, low)
-    )  # where only the second frame may be inside
+    before = np.clip(stop, first, np.maximum(first, low))  # of these only the second may be inside
     of_second = [
         _triangle(t - first - lag) - _triangle(t - before - lag)
         for t in (end, low)

@@ -310,7 +310,7 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         rows, members = np.ix_(kind.bins, kind.cells), [len(pooled[b][1]) for b in kind.bins]
         residual[rows], f[rows] = kind.residual, np.stack([noise.cells.f for noise in kind.noises])
         pairs_of[rows] = np.array(members)[:, None] * [noise.cells.pairs for noise in kind.noises]
-        variances[rows] = kind.sizes @ np.stack([np.diag(term) for term in kind.of_cells])
+        variances[rows] = kind.sizes @ np.diagonal(np.stack(kind.of_cells), axis1=1, axis2=2)
         normal += summed(kind.columns, kind.weighted)
         fitted += summed(kind.weighted, kind.correlated)
     numbers = {b: kind.cells for kind in kinds for b in kind.bins}

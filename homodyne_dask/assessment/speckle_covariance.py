@@ -124,15 +124,12 @@ class NoiseCovariance(NamedTuple):
         self, to: Float[np.ndarray, "*bin m n"]
     ) -> tuple[Float[np.ndarray, "*bin m n"], ...]:
         """Return combinations times each term."""
-        own = np.diag(self.counted_twice)
-        diagonal = np.count_nonzero(self.counted_twice) == np.count_nonzero(
-            own
-        )  # as of means over cells
-        flat = to.reshape(-1, len(own))
-        twice = flat * own if diagonal else flat @ self.counted_twice
-        return tuple(
-            x.reshape(to.shape) for x in (flat @ self.constant, flat @ self.counted, twice)
-        )
+        variance, flat = np.diag(self.counted_twice), to.reshape(-1, len(self.constant))
+        # pairs of other frames do not count the same photons: of means over cells it is diagonal
+        is_diagonal = np.count_nonzero(self.counted_twice) == np.count_nonzero(variance)
+        twice = flat * variance if is_diagonal else flat @ self.counted_twice
+        terms = flat @ self.constant, flat @ self.counted, twice
+        return tuple(product.reshape(to.shape) for product in terms)
 
     def variances(self, to: Float[np.ndarray, "*bin m n"]) -> Float[np.ndarray, "*bin 3 m"]:
         """Return the variances of combinations by each term."""

@@ -240,15 +240,15 @@ def averaged_over_bins(summary: BinnedAverages, scan: Scan, q_step: float = 0.0)
 def _apart(summary: BinnedAverages) -> tuple[Int[np.ndarray, " bin"], Bool[np.ndarray, " bin"]]:
     """Return numbers of the sets of cells that are known of each bin, and whether its c2 rises with the lag:
     the mean of bins that differ in these has another shape than each."""
-    known = summary.weight > 0
+    has_pairs = summary.weight > 0
     lag = summary.t2 - summary.t1
     weights = (summary.weight * late for late in (lag <= np.median(lag), lag > np.median(lag)))
-    variance, rise = np.zeros((2, len(known)))
+    variance, rise = np.zeros((2, len(has_pairs)))
     for weight, sign in zip(weights, (-1, 1), strict=True):
         total = np.maximum(weight.sum(1), np.finfo(float).tiny)
         rise += sign * (weight * summary.c2).sum(1) / total
         variance += 1 / total
-    return np.unique(known, axis=0, return_inverse=True)[1], rise > RISES * np.sqrt(variance)
+    return np.unique(has_pairs, axis=0, return_inverse=True)[1], rise > RISES * np.sqrt(variance)
 
 
 @plain_kernel("shear", "convention", "diffusion")

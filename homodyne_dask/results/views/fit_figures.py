@@ -237,8 +237,9 @@ def page_of_rates(view: FitView) -> draw.Page:
     """Return panels of J, γ̇ and the strain with bands, or the density of a distribution of rates."""
     if curves.has_distribution(view.result):
         distribution = curves.distribution_in(view.result)
-        draw_density, known = partial(_density, distribution=distribution), distribution["low_95"]
-        words = "bands: 68 % and 95 %, with the bias of smoothing" * bool(known.notnull().any())
+        draw_density = partial(_density, distribution=distribution)
+        has_bands = bool(distribution["low_95"].notnull().any())
+        words = "bands: 68 % and 95 %, with the bias of smoothing" * has_bands
         return draw.Page({"distribution": draw_density}, 1, HEIGHT, words)
     rates, truth, axes = curves.rates_in(view), _truth(view), AXES
     if np.isnan(view.scan.q).any():
@@ -438,8 +439,8 @@ def page_of_influence(view: FitView) -> draw.Page:
     def influence(axes: Axes, name: str, change: Float[np.ndarray, " bin"]) -> None:
         axes.axhspan(-1, 1, color=style.UNKNOWN_COLOUR, alpha=0.5, linewidth=0)
         axes.axhline(0, color=style.GREY, linewidth=0.8)
-        known = np.isfinite(view.result.parameters["stderr"].sel(param=name))
-        y = "change / stderr" if known else "change / naive error"
+        has_error = np.isfinite(view.result.parameters["stderr"].sel(param=name))
+        y = "change / stderr" if has_error else "change / naive error"
         _by_angle(axes, view, change, y, style.symbol(name), ms=3)
 
     columns = zip(map(str, names), change.T, strict=True)
