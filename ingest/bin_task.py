@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +15,7 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunks import encode_chunk, shard_content
-from homodyne_dask.store.files import AnyPath
+from homodyne_dask.store.files import DAMAGED, AnyPath, read_regular_file, write_atomic
 from homodyne_dask.store.same_noise import signs_of_noise
 from ingest import noise_and_beam_trips as noise
 from ingest import store_writer
@@ -27,9 +28,11 @@ from ingest.clean import (
     measure_contrast,
     measure_periods,
     measure_smoothness,
+    median,
     upper_blocks,
 )
 from ingest.noise_and_beam_trips import BinRecord
+from ingest.readers.numpy_arrays import archives_kept_open
 from ingest.readers.source import Source
 from ingest.repeats_and_copies import cleaned_scan, mean_of_scans
 from ingest.store_writer import MaskedMatrix
@@ -68,11 +71,18 @@ def exclude_outliers(matrix: MaskedMatrix, sigma: float, time: Float[np.ndarray,
     i, j, around = i[enough], j[enough], around[:, enough]
     if not len(i):
         return 0
-    middle = np.nanmedian(around, axis=0)
-    spread = 1.4826 * np.nanmedian(np.abs(around - middle), axis=0)
+    middle = _medians(around)
+    spread = 1.4826 * _medians(np.abs(around - middle))
     far = np.abs(matrix.value[i, j] - middle) > MAX_DEVIATION * np.maximum(sigma, spread)
     matrix.value[i[far], j[far]], matrix.is_known[i[far], j[far]] = 0, False
     return int(np.count_nonzero(far))
+
+
+def _medians(values: Float[np.ndarray, "value n"]) -> Float[np.ndarray, " n"]:
+    """Return the medians of columns without their NaN; `np.nanmedian` takes ten times as long for few."""
+    ordered, column = np.sort(values, axis=0), np.arange(values.shape[1])
+    number = (~np.isnan(values)).sum(axis=0)
+    return (ordered[(number - 1) // 2, column] + ordered[number // 2, column]) / 2
 
 
 @dataclass(frozen=True)
@@ -128,14 +138,15 @@ def write_bins(
     set_allocator_thresholds(spare=2 * 2**20)
     last = first + len(sources) - 1
     matrices = _Matrices(target, sources[0].n_frames, sharded, last)
-    records = [
-        _write_bin(source, matrices, index, use, left_out.get(index, ""))
-        for index, source in enumerate(sources, first)
-    ]
+    with archives_kept_open():
+        records = [
+            _write_bin(source, matrices, index, use, left_out.get(index, ""))
+            for index, source in enumerate(sources, first)
+        ]
     path = target / store_writer.WORK_FOLDER / f"bin-{first:06d}.json"
     # last: bins with records are complete; these need not outlast a crash, as the chunks may not
-    content = {"records": records, "digest": _digest(first, records)}
-    store_writer.write_json(path, content, durable=False)
+    content = json.dumps(records, allow_nan=False).encode()
+    write_atomic(path, _digest(first, content) + b"\n" + content, durable=False)
     return records
 
 
@@ -159,7 +170,7 @@ def _write_bin(
         }
     means = store_writer.frame_means(matrix)  # of all pairs: many of an odd frame are outliers
     # c2 may scatter more than counts say: not each of its pairs is then an outlier
-    sigma = max(float(np.median(row)) ** 2, record["scatter"] or 0.0)
+    sigma = max(median(row) ** 2, record["scatter"] or 0.0)
     record["outliers"] = exclude_outliers(matrix, sigma, source.time)
     ages, lags = age_edges(source.n_frames), lag_edges(source.n_frames)
     mean, count = store_writer.cell_averages(matrix, ages, lags)
@@ -215,13 +226,14 @@ def cuts_of(records: Sequence[BinRecord], n_frames: int) -> dict[str, np.ndarray
 
 def read_records(path: AnyPath) -> dict[int, BinRecord]:
     """Return the records that `write_bins` has written, by the position of their bins."""
-    held, first = store_writer.read_json(path), int(path.name[4:-5])
-    records = held.get("records") if isinstance(held, dict) else None
-    if not isinstance(records, list) or held.get("digest") != _digest(first, records):
+    first, held = int(path.name[4:-5]), b""
+    with suppress(*DAMAGED):
+        held = read_regular_file(path, store_writer.MAX_JSON_BYTES)
+    digest, _, content = held.partition(b"\n")
+    if digest != _digest(first, content):
         raise StoreError(f"{path} is damaged: give --overwrite to start over")
-    return dict(enumerate(records, first))
+    return dict(enumerate(json.loads(content), first))
 
 
-def _digest(first: int, records: Sequence[BinRecord]) -> str:
-    content = json.dumps([first, records], sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()
+def _digest(first: int, content: bytes) -> bytes:
+    return hashlib.sha256(b"%d %b" % (first, content)).hexdigest().encode()

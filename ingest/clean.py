@@ -7,6 +7,7 @@ the middle of what is measured, a number is no measurement that is far more freq
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -50,18 +51,19 @@ def measure_scatter(
         apart = apart[~np.isnan(apart)]
     if len(apart) < MIN_DIFFERENCES:
         return None
-    apart = np.abs(apart - _median(apart))
-    spread = 1.4826 * float(_median(apart)) / scale
+    apart = np.abs(apart - median(apart))
+    spread = 1.4826 * float(median(apart)) / scale
     if not 0 < spread < FEW:
         near = apart / scale < FAR * max(spread, spread**2) if spread else ...
         return float(np.sqrt(np.mean(np.square(apart[near]))) / scale)
     return spread
 
 
-def _median(values: np.ndarray) -> float:
+def median(values: np.ndarray) -> float:
     """Return the median of numbers without NaN; `np.median` takes three times as long for few."""
-    middle = (len(values) - 1) // 2, len(values) // 2
-    return float(np.partition(values, middle)[[*middle]].mean())
+    low, high = (len(values) - 1) // 2, len(values) // 2
+    ordered = np.partition(values, (low, high))
+    return float((ordered[low] + ordered[high]) / 2)
 
 
 def _from_smooth(
@@ -229,10 +231,13 @@ def _leave_out(c2: Float32[np.ndarray, "t t"], why: str, i: np.ndarray, j: np.nd
 def leave_out_fills(c2: Float32[np.ndarray, "t t"]) -> list[Excluded]:
     """Make the pairs unknown that hold one exact number, no measurement; return them by number."""
     sample = c2[:: max(1, len(c2) ** 2 // (2 * SAMPLES))]
-    numbers, counts = np.unique(sample[~np.isnan(sample)], return_counts=True)
+    ordered = np.sort(sample[~np.isnan(sample)])
+    if (ordered[1:] != ordered[:-1]).all():
+        return []
+    numbers, counts = np.unique(ordered, return_counts=True)
     if 3 * counts.max(initial=0) >= 2 * counts.sum():  # as zeros of few photons
         return []
-    often = counts >= OFTEN * _median(counts)
+    often = counts >= OFTEN * median(counts)
     if not 0 < np.count_nonzero(often) <= min(MAX_NUMBERS, len(counts) - 1):
         return []
     low, high = np.quantile(np.repeat(numbers[~often], counts[~often]), MIDDLE)
@@ -277,8 +282,8 @@ def _measure_lags(
         pairs = c2.diagonal(lag)
         pairs = pairs[~np.isnan(pairs) & ~np.isin(pairs, without)]
         if len(pairs):
-            lags[0, lag] = _median(pairs)
-            lags[1, lag] = _median(np.abs(pairs - lags[0, lag]))
+            lags[0, lag] = median(pairs)
+            lags[1, lag] = median(np.abs(pairs - lags[0, lag]))
     return lags
 
 
@@ -417,7 +422,7 @@ def _spacing_of_numbers(c2: Float32[np.ndarray, "t t"], dtype: np.dtype) -> floa
     near = np.abs(np.diagonal(c2, 1))
     near = near[~np.isnan(near)]
     kind = np.float16 if dtype == np.float16 else np.float32  # a store has no more than float32
-    return float(np.spacing(kind(_median(near) if len(near) else 0.0)))
+    return float(np.spacing(kind(median(near) if len(near) else 0.0)))
 
 
 def _known(value: np.ndarray) -> Bool[np.ndarray, "..."]:
@@ -444,8 +449,13 @@ def _pairs(raw: np.ndarray) -> Iterator[tuple[slice, slice, np.ndarray, np.ndarr
     """Yield rows and columns of blocks, which of their pairs have t1 < t2, and both halves as (t1, t2)."""
     for rows, cols in upper_blocks(len(raw), BLOCK_SIDE):
         shape = rows.stop - rows.start, cols.stop - cols.start
-        above = ~np.tri(*shape, k=0 if rows == cols else -shape[0], dtype=bool)
+        above = _upper(*shape, 0 if rows == cols else -shape[0])
         yield rows, cols, above, raw[rows, cols], raw[cols, rows].T
+
+
+@lru_cache(4)
+def _upper(rows: int, columns: int, diagonal: int) -> Bool[np.ndarray, "row column"]:
+    return ~np.tri(rows, columns, diagonal, dtype=bool)
 
 
 def _side_and_frames(
@@ -517,8 +527,8 @@ def _baseline(c2: Float32[np.ndarray, "t t"]) -> int:
     If the corner has nothing else, all pairs are taken.
     """
     far = _corner(c2)
-    far = far if _filled(far).any() else c2
-    return int(np.median(far[_filled(far)]) >= 0.5)
+    filled = far[_filled(far)]
+    return int(median(filled if len(filled) else c2[_filled(c2)]) >= 0.5)
 
 
 def _corner(c2: Float32[np.ndarray, "t t"]) -> Float32[np.ndarray, "h h"]:

@@ -12,7 +12,7 @@ from homodyne_dask.request.ingest_options import HALVES
 from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import is_uneven, spacing_text
 from homodyne_dask.text import counted, shown_ranges
-from ingest.clean import PARTS, Excluded, NoDataError, sigma_from_counts
+from ingest.clean import PARTS, Excluded, NoDataError, median, sigma_from_counts
 from ingest.readers.source import Source
 
 BinRecord = dict[str, Any]
@@ -83,7 +83,7 @@ def sigma_rows(source: Source, records: list[BinRecord]) -> Noise:
             contrast = record["contrast"] or 0.0
             rows[index] = sigma_from_counts(counts, contrast, pixels)
             hidden = sigma_from_counts(counts, max(contrast, record["largest_contrast"]), pixels)
-            largest[index] = np.median(hidden) ** 2
+            largest[index] = median(hidden) ** 2
     scatter = np.array([record["scatter"] or np.nan for record in records])
     ratio = np.median(rows, axis=1) ** 2 / scatter
     wrong = (largest / scatter) ** 2 * MOST_SCATTER < 1

@@ -102,11 +102,8 @@ def _cells(values: np.ndarray, ages: Edges, lags: Edges, dtype) -> np.ndarray:
     Element (i, l) of the view lies i·(n + 1) + l elements from the start, which is (i, i + l); past
     the last column it meets the next row below the diagonal, where there is nothing.
     """
-    n = len(values)
-    row, column = values.strides
-    sheared = np.lib.stride_tricks.as_strided(
-        values, (n - 1, n), (row + column, column), writeable=False
-    )
+    n, (row, column) = len(values), values.strides
+    sheared = np.ndarray((n - 1, n), values.dtype, values, strides=(row + column, column))
     by_age = np.zeros((len(ages) - 1, n), dtype=dtype)
     for cell, (first, last) in enumerate(pairwise(ages)):
         by_age[cell, : n - first] = sheared[first:last, : n - first].sum(axis=0, dtype=dtype)

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -135,13 +136,13 @@ def metadata_of_arrays(
 
 
 def is_uneven(time: Float[np.ndarray, " t"]) -> bool:
-    steps = np.diff(time)
-    least, most = steps.min(), steps.max()
-    # at most the median, which takes longer: it is asked of each bin
-    return bool(
-        most - least > MAX_SPACING_VARIATION * least
-        and most - least > MAX_SPACING_VARIATION * np.median(steps)
-    )
+    return _is_uneven(np.asarray(time, float).tobytes())  # it is asked of each bin
+
+
+@lru_cache(4)
+def _is_uneven(time: bytes) -> bool:
+    steps = np.diff(np.frombuffer(time))
+    return bool(np.ptp(steps) > MAX_SPACING_VARIATION * np.median(steps))
 
 
 def sigma_words(source: str) -> str:

@@ -46,8 +46,8 @@ def signs_of_noise(c2: Float[np.ndarray, "t t"], n_frames: int) -> Signs:
     """
     n, lags = len(c2), min(max(SIGNS // n_frames, FEWEST_LAGS), MOST_LAGS)
     signs = np.zeros((n, lags), np.int8)
-    i, lag = _pairs_with_neighbours(n, lags)
-    values = np.array([c2[i + row, i + lag + 2 + col] for row, col in DIFFERENCE], float)
+    (i, lag), neighbours = _pairs_with_neighbours(n, lags)
+    values = c2.ravel()[neighbours].astype(float)
     positive = (values > 0).all(axis=0)
     values[:, positive] = np.log(values[:, positive])
     with np.errstate(invalid="ignore"):
@@ -59,8 +59,13 @@ def signs_of_noise(c2: Float[np.ndarray, "t t"], n_frames: int) -> Signs:
 
 
 @lru_cache(4)
-def _pairs_with_neighbours(n: int, lags: int) -> tuple[Int[np.ndarray, " pair"], ...]:
-    return np.nonzero(np.add.outer(np.arange(n), np.arange(lags)) < n - 4)
+def _pairs_with_neighbours(
+    n: int, lags: int
+) -> tuple[tuple[Int[np.ndarray, " pair"], ...], Int[np.ndarray, "neighbour pair"]]:
+    """Return the pairs with all neighbours, and these by their place in the matrix, row by row."""
+    i, lag = np.nonzero(np.add.outer(np.arange(n), np.arange(lags)) < n - 4)
+    neighbours = [(i + row) * n + i + lag + 2 + col for row, col in DIFFERENCE]
+    return (i, lag), np.array(neighbours)
 
 
 def signs_of_curves(g2: Float[np.ndarray, "bin t"]) -> Signs:
@@ -75,20 +80,23 @@ def have_one_noise(
     signs_beside: Int8[np.ndarray, "other pair"],
     fewest: int = FEWEST,
 ) -> Bool[np.ndarray, "some other"]:
-    """Return of every two matrices whether their noise is the same; neighbours: of the pairs of others."""
+    """Return of every two matrices whether their noise is the same; signs_beside: of next pairs of others."""
     signs_of_some = signs_of_some.astype(np.float32)
 
-    def agreement(signs: np.ndarray) -> np.ndarray:
+    def agreement(signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of pairs with equal signs less that of others, and of both."""
         signs = signs.astype(np.float32)
-        nonzero, others = np.abs(signs_of_some), np.abs(signs)
+        others = np.abs(signs)
         if (others == others[:1]).all():  # the same pairs are known of all, as in most scans
             others = others[:1]
-        number = nonzero @ others.T
-        return np.where(number >= fewest, signs_of_some @ signs.T / np.maximum(number, 1), 0.0)
+        return signs_of_some @ signs.T, np.abs(signs_of_some) @ others.T
 
-    alike = agreement(signs_of_others) >= SAME_SIGN
+    equal, number = agreement(signs_of_others)
+    alike = equal >= np.where(number >= fewest, SAME_SIGN * number, np.inf)
     candidates = np.flatnonzero(alike.any(axis=0))
-    alike[:, candidates] &= agreement(signs_beside[candidates]) < SMOOTH
+    if len(candidates):
+        equal, number = agreement(signs_beside[candidates])
+        alike[:, candidates] &= (equal < SMOOTH * number) | (number < fewest)
     return alike
 
 

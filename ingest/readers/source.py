@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,7 +93,7 @@ class Source:
             matrix = np.full((self.n_frames, self.n_frames), np.nan)
             matrix[0] = self.g2[bin_index]
             return matrix
-        if self.path.exists() and not is_file(self.path):  # a pipe is waited for without end
+        if not is_file(self.path) and self.path.exists():  # a pipe is waited for without end
             raise SourceError(f"{self.path} is not a file any more: check the name")
         with following(self.follow, checked=True):
             return patiently(self.path, lambda: self.reader(self.path, self.matrices[bin_index]))
@@ -116,7 +116,11 @@ class Source:
             if values is not None
         }
         kept["mean_of"] = tuple(scan.only(bin_index) for scan in self.mean_of)
-        return replace(self.saying(truth=None), **kept, pictures=NO_PICTURES, notes=())
+        return replace(self._of_any_bin, **kept)
+
+    @cached_property
+    def _of_any_bin(self) -> "Source":
+        return replace(self.saying(truth=None), pictures=NO_PICTURES, notes=())
 
 
 PER_BIN = ("matrices", "label", "q", "phi", "n_pixels", "intensity", "sigma", "g2", "g2_sigma")
