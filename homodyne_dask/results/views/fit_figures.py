@@ -75,7 +75,7 @@ def _map(
     shades = colormaps[look[0]].with_extremes(bad=style.UNKNOWN_COLOUR)
     image: Any = axes.pcolorfast(edges, edges, values, cmap=shades, clim=look[1])
     image.set_interpolation("nearest")
-    axes.set_title(title, fontsize=draw.SMALL, loc="left")
+    axes.set_title(title, fontsize=draw.SMALL, loc="left", y=1.0)
     bar = axes.inset_axes((1.04, 0.0, 0.05, 1.0))
     ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10])
     axes.figure.colorbar(image, cax=bar, extend="both", extendfrac=0.05, ticks=ticks)

@@ -179,7 +179,7 @@ def label_axes(axes: Axes, x: str, y: str, title: str = "", log: str = "") -> No
     """Set labels and title of axes without an upper and right spine; log: 'x', 'y' or 'xy'."""
     axes.set_xlabel(x, fontsize=FONT)
     axes.set_ylabel(y, fontsize=FONT)
-    axes.set_title(title, fontsize=FONT)
+    axes.set_title(title, fontsize=FONT, y=1.0)  # at a place that need not be looked for
     axes.tick_params(which="both", labelsize=SMALL)
     axes.ticklabel_format(axis="both", useOffset=False)
     axes.locator_params(nbins=MAX_INTERVALS)

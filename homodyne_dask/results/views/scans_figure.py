@@ -120,7 +120,7 @@ def _draw_power_of_q(
     law = series.powers_of_q.get(name)
     if law is not None:
         title = f"∝ qᵖ, p = {value_and_error(law.exponent, law.stderr)}"
-        axes.set_title(title, fontsize=draw.FONT)
+        axes.set_title(title, fontsize=draw.FONT, y=1.0)
     positive = np.isfinite(rate) & (rate > 0)
     for direction in "xy" if positive.any() else "":
         draw.logarithmic(axes, direction)
