@@ -15,7 +15,13 @@ from homodyne_dask.store import schema
 from homodyne_dask.store.arrays import is_uneven
 from homodyne_dask.store.cells import age_edges, lag_edges
 from homodyne_dask.store.chunks import encode_chunk, shard_content
-from homodyne_dask.store.files import DAMAGED, AnyPath, read_regular_file, write_atomic
+from homodyne_dask.store.files import (
+    DAMAGED,
+    AnyPath,
+    files_kept_open,
+    read_regular_file,
+    write_atomic,
+)
 from homodyne_dask.store.same_noise import signs_of_noise
 from ingest import noise_and_beam_trips as noise
 from ingest import store_writer
@@ -32,7 +38,6 @@ from ingest.clean import (
     upper_blocks,
 )
 from ingest.noise_and_beam_trips import BinRecord
-from ingest.readers.numpy_arrays import archives_kept_open
 from ingest.readers.source import Source
 from ingest.repeats_and_copies import cleaned_scan, mean_of_scans
 from ingest.store_writer import MaskedMatrix
@@ -138,7 +143,7 @@ def write_bins(
     set_allocator_thresholds(spare=2 * 2**20)
     last = first + len(sources) - 1
     matrices = _Matrices(target, sources[0].n_frames, sharded, last)
-    with archives_kept_open():
+    with files_kept_open():
         records = [
             _write_bin(source, matrices, index, use, left_out.get(index, ""))
             for index, source in enumerate(sources, first)

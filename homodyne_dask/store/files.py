@@ -7,7 +7,8 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from itertools import count
 from mmap import ACCESS_READ, mmap
@@ -287,6 +288,39 @@ def patiently[T](path: Path, read: Callable[[], T]) -> T:
         pause = backoff["init_backoff"] * backoff["base"] ** retries
         INTERRUPTED.wait(min(pause, backoff["max_backoff"]).total_seconds())
     raise AssertionError
+
+
+_KEPT_OPEN: ContextVar[dict[Path, Any] | None] = ContextVar("kept open", default=None)
+
+
+@contextmanager
+def files_kept_open() -> Iterator[None]:
+    """Keep what `opened_once` opens in the block open to its end: many matrices of a file are read."""
+    token = _KEPT_OPEN.set(kept := {})
+    try:
+        yield
+    finally:
+        _KEPT_OPEN.reset(token)
+        for file in kept.values():
+            file.close()
+
+
+@contextmanager
+def opened_once[T: AbstractContextManager[Any]](
+    path: Path, opened: Callable[[Path], T]
+) -> Iterator[T]:
+    """Yield an open file: opened for this block, or that which is kept open."""
+    kept = _KEPT_OPEN.get()
+    if kept is None:
+        with opened(path) as file:
+            yield file
+        return
+    file = kept[path] = kept.get(path) or opened(path)
+    try:
+        yield file
+    except BaseException:  # where a file system fails, it is opened anew
+        kept.pop(path, file).close()
+        raise
 
 
 @contextmanager

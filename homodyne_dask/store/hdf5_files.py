@@ -6,18 +6,20 @@ virtual datasets (`linked_files`). Every failure is a SourceError that names the
 
 import os
 import shlex
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import h5py
 import numpy as np
 from h5py import h5l  # pyright: ignore[reportAttributeAccessIssue]
 
 from homodyne_dask.errors import SourceError, require_package
-from homodyne_dask.store.files import is_failure, is_file, patiently
+from homodyne_dask.store.files import is_failure, is_file, opened_once, patiently
 from homodyne_dask.store.linked_files import (
     Piece,
     Reader,
@@ -41,7 +43,10 @@ MAX_NAMED = 20
 def open_hdf5(path: Path) -> Iterator[h5py.File]:
     if not is_file(path):
         raise SourceError(f"{path} is not a file: check the name")
-    with beside(path), patiently(path, partial(_opened, path)) as file:
+    with (
+        beside(path),
+        opened_once(path, lambda path: patiently(path, partial(_opened, path))) as file,
+    ):
         yield file
 
 
@@ -176,12 +181,29 @@ def _register_filters(dataset: h5py.Dataset) -> None:
         require_package(what, "hdf5plugin", "filters")
 
 
+class _LastGroup(threading.local):
+    """The group that a thread has looked up last, in an open file."""
+
+    file: Callable[[], h5py.File | None] = staticmethod(lambda: None)
+    name = ""
+    held: Any = None
+
+
+_LAST = _LastGroup()
+
+
 def follow_links(
     file: h5py.File, name: str, links: int = MAX_LINKS
 ) -> h5py.Dataset | h5py.Group | None:
     """Return the object that a name leads to, link by link, without HDF5's opening any other file."""
     item: Any = file
-    for step in name.encode("utf-8", "surrogateescape").split(b"/"):
+    group, _, steps = name.rpartition("/")
+    if group.strip("/"):  # that of the last name, of thousands of matrices in one group
+        if _LAST.file() is not file or _LAST.name != group:
+            held = follow_links(file, group, links)
+            _LAST.file, _LAST.name, _LAST.held = ref(file), group, held
+        item = _LAST.held
+    for step in steps.encode("utf-8", "surrogateescape").split(b"/"):
         if step in (b"", b"."):
             continue
         if not isinstance(item, h5py.Group) or not item.id.links.exists(step):

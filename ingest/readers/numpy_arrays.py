@@ -8,7 +8,6 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +17,7 @@ import numpy as np
 
 from homodyne_dask.errors import OptionError, SourceError, shown
 from homodyne_dask.request.ingest_options import IngestOptions, converted, decimals
-from homodyne_dask.store.files import is_failure
+from homodyne_dask.store.files import is_failure, opened_once
 from ingest.readers.any_hdf5 import Index, MatrixAxes, layout_of
 from ingest.readers.cells_of_arrays import has_cells, open_cells
 from ingest.readers.source import Source, counts_and_pixels, place, source_of, times_or_spacing
@@ -187,43 +186,12 @@ HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 """What reads the header of an array, by the version of its format."""
 
 
-_KEPT_OPEN: ContextVar[dict[Path, zipfile.ZipFile] | None] = ContextVar("archives", default=None)
-
-
-@contextmanager
-def archives_kept_open() -> Iterator[None]:
-    """Keep archives open until the end of a `with`, in which many matrices of them are read."""
-    token = _KEPT_OPEN.set({})
-    try:
-        yield
-    finally:
-        for archive in (_KEPT_OPEN.get() or {}).values():
-            archive.close()
-        _KEPT_OPEN.reset(token)
-
-
-@contextmanager
-def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    kept_open = _KEPT_OPEN.get()
-    if kept_open is None:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
-        return
-    if path not in kept_open:
-        kept_open[path] = zipfile.ZipFile(path)
-    try:
-        yield kept_open[path]
-    except BaseException:  # where a file system fails, it is opened anew
-        kept_open.pop(path).close()
-        raise
-
-
 @contextmanager
 def _member(path: Path, name: str) -> Iterator[tuple[IO[bytes], int, Any]]:
     """Yield an array of an archive after its header, the bytes that follow, and shape, order and dtype."""
     with (
         as_source_error(path),
-        _archive(path) as archive,
+        opened_once(path, zipfile.ZipFile) as archive,
         archive.open(f"{name}.npy") as member,
     ):
         version = np.lib.format.read_magic(member)
