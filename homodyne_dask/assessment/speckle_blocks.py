@@ -19,6 +19,7 @@ from homodyne_dask.assessment.speckle_covariance import (
     NoiseCovariance,
     cell_noise,
     field_noise,
+    joined_ranges,
     nearest_correlation,
 )
 from homodyne_dask.kernels.backend import evaluation_of
@@ -151,6 +152,9 @@ def _tried_lags(longest: int, number: int) -> Int[np.ndarray, " lag"]:
     return np.unique(np.geomspace(1, max(longest, 2), number).round()).astype(int)
 
 
+_upper = lru_cache(maxsize=16)(np.triu_indices)
+
+
 class Division(NamedTuple):
     stretches: list[FrameStretch]
     ages: Int[np.ndarray, " edge"]
@@ -235,7 +239,7 @@ def blocks_of(
     weight = np.add.reduceat(frames.weight[: stretch.edges[-1]], first)
     some = used > 0
     used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
-    (i, j), time = np.triu_indices(len(middle)), model.time(middle)
+    (i, j), time = _upper(len(middle)), model.time(middle)
     times = time[i], time[j]
     # where f needs t1 < t2, that inside a block is f of the mean lag there
     if model.fitted.point.problem.model.ordered_times:
@@ -244,13 +248,12 @@ def blocks_of(
         times = model.time(middle[i] - away), model.time(middle[j] + away)
     if with_fields:
         f, slopes = model.f_and_slopes(*times)
-        fields = np.zeros((1 + len(slopes), len(middle), len(middle)))
-        fields[0, i, j], fields[1:, i, j] = f, slopes
+        fields = np.ones((2 + len(slopes), len(middle), len(middle)))
+        fields[1, i, j], fields[2:, i, j] = f, slopes
     else:
         f, fields = model.f(*times), np.zeros((0, len(middle), len(middle)))
     g, distance = np.zeros((len(middle), len(middle))), 0.0
-    g[i, j] = model.g(f, *times)
-    g += np.triu(g, 1).T
+    g[i, j] = g[j, i] = model.g(f, *times)
     np.fill_diagonal(g, 1.0)
     if model.evaluation.sign_at is None:
         g, distance = nearest_correlation(g)
@@ -262,56 +265,49 @@ def blocks_of(
     return Blocks(stretch, g, distance, contrast, used, middle, weight, fields, known_share)
 
 
-def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance:
-    (low, high), cells = blocks.stretch.represents, np.array(intervals, int).reshape(-1, 4)
-    mine = np.flatnonzero((low <= cells[:, 0]) & (cells[:, 1] <= high))
-    noise = NoiseCovariance(*np.zeros((3, len(cells), len(cells))))
-    if len(mine):
-        of_mine = cell_noise(blocks, _cells(blocks, cells[mine]))
-        for whole, term in zip(noise, of_mine, strict=True):
+def noise_of_cells(stretches: list[Blocks], intervals: list[Interval]) -> NoiseCovariance:
+    """Return the noise of the means over cells, in the order of their ages, each in at most one stretch."""
+    cells = np.array(intervals, int).reshape(-1, 4)
+    noise = np.zeros((3, len(cells), len(cells)))
+    for blocks in stretches:
+        low, high = blocks.stretch.represents
+        some = slice(*np.searchsorted(cells[:, 0], [low, high]).tolist())
+        if len(cells[some]) and blocks.rows.any():
             # the mean over all first frames that the stretch stands for is less noisy than that over its own
-            whole[np.ix_(mine, mine)] = term * blocks.stretch.share
-    return noise
+            for whole, term in zip(noise, cell_noise(blocks, _cells(blocks, cells[some])), strict=True):
+                np.multiply(term, blocks.stretch.share, out=whole[some, some])
+    return NoiseCovariance(*noise)
 
 
 def noise_of_fields(
     blocks: Blocks, lowest: int
 ) -> tuple[NoiseCovariance, Float[np.ndarray, "column column"]]:
     middle, used = blocks.middle, blocks.frames
-    far = middle[None, :] - middle[:, None] >= lowest - 0.5
-    far |= np.eye(len(middle), dtype=bool) & (used > lowest)
-    scale = np.outer(blocks.inverse, blocks.inverse) * np.triu(far)
-    plain = np.concatenate([np.ones((1, *far.shape)), blocks.fields])
-    plain = np.where(scale > 0, plain, 0.0)
-    fields = plain * scale
-    noise, share = field_noise(blocks, fields), blocks.stretch.share
-    counted = fields * (blocks.pairs * blocks.rows[:, None])
-    weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / share
+    far = middle - middle[:, None] >= lowest - 0.5
+    np.fill_diagonal(far, used > lowest)
+    scale = np.triu(far * np.outer(blocks.inverse, blocks.inverse))
+    plain = np.where(scale > 0, blocks.fields, 0.0)
+    fields, share = plain * scale, blocks.stretch.share
+    noise, counted = field_noise(blocks, fields), fields * (blocks.pairs * blocks.rows[:, None])
+    weights = counted.reshape(len(plain), -1) @ plain.reshape(len(plain), -1).T / share
     return NoiseCovariance(*(term / share for term in noise)), weights
 
 
 def _cells(blocks: Blocks, cells: Int[np.ndarray, "cell 4"]) -> CellPairs:
     """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone."""
-    middle, used, rows = blocks.middle, blocks.frames, blocks.rows
+    middle, used, n = blocks.middle, blocks.frames, len(blocks.middle)
     whole = blocks.stretch.core == blocks.stretch.represents
-    ages, of_age = np.unique(cells[:, :2], axis=0, return_inverse=True)
-    of_age = of_age.ravel()  # NumPy 2.0.0 returns a column
-    most, n = int(np.bincount(of_age).max()), len(middle)
-    number = np.full((len(ages), most), -1)
-    start, end = (np.zeros((most, n), int) for _ in range(2))
-    first, stop = [], 0
-    for a, age in enumerate(ages):
-        slots = np.flatnonzero(of_age == a)
-        of_rows = np.flatnonzero((middle >= age[0]) & (middle < age[1]) if whole else rows)
-        first.append(int(of_rows[0]))
-        stop, k = int(of_rows[-1]) + 1, len(slots)
-        number[a, :k] = slots
-        shortest, after = cells[slots, 2:, None].transpose(1, 0, 2)
-        low = np.searchsorted(middle, middle[of_rows] + shortest - 0.5)
-        low = np.maximum(low, of_rows + 1)
-        low[0] = np.where(used[of_rows] > shortest[0], of_rows, low[0])  # the pairs inside it, too
-        high = np.maximum(np.searchsorted(middle, middle[of_rows] + after - 0.5), low)
-        empty = (high <= low).all(1)  # beyond the middle of the last block
-        low[empty, 0], high[empty, 0] = n - 1, n
-        start[:k, of_rows], end[:k, of_rows] = low, high
-    return CellPairs(np.array(first), stop, start, end, number)
+    ages = cells[:, :2] if whole else np.tile(blocks.stretch.core, (len(cells), 1))
+    rows = np.searchsorted(middle, ages)
+    row, cell = joined_ranges(*rows.T)
+    shortest, after = cells[cell, 2:].T
+    low = np.maximum(np.searchsorted(middle, middle[row] + shortest - 0.5), row + 1)
+    first_of_age = np.diff(cells[:, 0], prepend=-1) != 0
+    inside = first_of_age[cell] & (used[row] > shortest)  # the pairs inside a block, too
+    low = np.where(inside, row, low)
+    high = np.maximum(np.searchsorted(middle, middle[row] + after - 0.5), low)
+    # beyond the middle of the last block
+    empty = np.bincount(cell, high - low, len(cells)) == 0
+    first = np.searchsorted(cell, np.flatnonzero(empty))
+    low[first], high[first] = n - 1, n
+    return CellPairs(rows, low, high)

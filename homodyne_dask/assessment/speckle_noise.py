@@ -123,8 +123,10 @@ class Averages(NamedTuple):
 
     def with_noise(self, blocks: list[Blocks]) -> "tuple[Averages, NoiseCovariance]":
         """Return the cells that hold a pair of blocks, with their noise: others hold few pairs."""
-        noise = sum_over_stretches([noise_of_cells(stretch, self.intervals) for stretch in blocks])
+        noise = noise_of_cells(blocks, self.intervals)
         with_pairs = np.diag(noise.counted_twice) > 0
+        if with_pairs.all():
+            return self, noise
         terms = (term[np.ix_(with_pairs, with_pairs)] for term in noise)
         return self.of_cells(with_pairs), NoiseCovariance(*terms)
 

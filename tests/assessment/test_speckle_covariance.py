@@ -1,5 +1,7 @@
 """The covariance of c2 for counted photons, against simulated pixels and simulated scans."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -32,7 +34,7 @@ def record_of(photons: Photons, bin=0) -> Blocks:
 
 def of_core(blocks: Blocks, first: int, stop: int) -> Blocks:
     """The same blocks, of which only these count as first frames."""
-    return blocks._replace(stretch=blocks.stretch._replace(core=(first, stop)))
+    return replace(blocks, stretch=blocks.stretch._replace(core=(first, stop)))
 
 
 def score_fields(photons: Photons) -> np.ndarray:
@@ -86,23 +88,23 @@ def fit_noise(residual, columns, noise, mean_counts=MEAN_COUNTS):
 
 
 def cells_of(frames: int) -> CellPairs:
-    block, edges = np.arange(frames), [1, 2, 4, 8, 16, 32]
-    first = np.array([0, frames // 8, frames // 3])
+    first, edges = np.array([0, frames // 8, frames // 3]), np.array([1, 2, 4, 8, 16, 32])
+    rows = np.repeat(np.stack([first, np.append(first[1:], frames)], axis=1), 5, axis=0)
+    block = [np.arange(*of_cell) for of_cell in rows]
     start, end = (
-        np.minimum(block + np.array(sides)[:, None], frames) for sides in (edges[:-1], edges[1:])
+        np.concatenate([np.minimum(of_cell + lag, frames) for of_cell, lag in zip(block, lags)])
+        for lags in (np.tile(edges[:-1], 3), np.tile(edges[1:], 3))
     )
-    number = np.arange(len(first) * len(start)).reshape(len(first), -1)
-    return CellPairs(first, frames, start, end, number)
+    return CellPairs(rows, start, end)
 
 
 def cell_fields(frames: int) -> np.ndarray:
-    cells, block = cells_of(frames), np.arange(frames)
-    age = np.searchsorted(cells.first, block, "right") - 1
-    fields = np.zeros((cells.number.size, frames, frames))
-    for (a, slot), n in np.ndenumerate(cells.number):
-        inside = (block >= cells.start[slot][:, None]) & (block < cells.end[slot][:, None])
-        fields[n] = inside & (age == a)[:, None]
-        fields[n] /= fields[n].sum()
+    cells = cells_of(frames)
+    fields, start, end = np.zeros((len(cells.rows), frames, frames)), iter(cells.start), iter(cells.end)
+    for field, (first, stop) in zip(fields, cells.rows, strict=True):
+        for row in field[first:stop]:
+            row[next(start) : next(end)] = 1
+        field /= field.sum()
     return fields
 
 
