@@ -82,8 +82,8 @@ Q_ALIKE = 0.03
 """Relative distance of neighbouring rings, up to which their f are compared."""
 COUNTS_ALIKE = 0.05
 """Relative width of the intervals of known counts in which bins that share their noise have one μ."""
-AT_ONCE = 4_000_000
-"""Values of f and its derivatives that are held before they are averaged."""
+AT_ONCE = 400_000
+"""Values of f and its derivatives that are computed together before they are averaged."""
 OF_DATA = 0.5
 """Share of the information on a combination of parameters that comes from the data, and not from the
 smoothness of rates, above which the combination counts as fitted."""
@@ -258,10 +258,42 @@ def noise_of_mean(
     )  # fmt: skip
 
 
+Place = tuple[float, float]
+"""q [1/Å], 1 where the model has none, and φ [degree], 0 where it is isotropic."""
+
+
+class FineAverages:
+    """Means over the finest cells of f and of its derivatives by the scaled parameters that moved, computed for
+    several places at a time; NaN where a cell has no pair."""
+
+    def __init__(
+        self, point: FittedPoint, places: Iterable[Place], averaged: AveragedCells
+    ) -> None:
+        self.point, self.points, self.cells = point, averaged.points_of(0), len(averaged.intervals)
+        self.places = list(dict.fromkeys(places))
+        self.number = {place: n for n, place in enumerate(self.places)}
+        self.together = max(AT_ONCE // max(len(self.points.i) * (1 + len(point.units)), 1), 1)
+        self.computed: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def at(self, place: Place) -> tuple[Float[np.ndarray, " fine"], Float[np.ndarray, "m fine"]]:
+        chunk, n = divmod(self.number[place], self.together)
+        if chunk not in self.computed:
+            first = chunk * self.together
+            self.computed[chunk] = self._of(self.places[first : first + self.together])
+        f, slopes = self.computed[chunk]
+        return f[n], slopes[n]
+
+    def _of(self, places: list[Place]) -> tuple[np.ndarray, np.ndarray]:
+        points, time, (q, phi) = self.points, self.point.time, np.array(places).T
+        frames = np.arange(len(time))
+        times = np.interp(points.i, frames, time), np.interp(points.j, frames, time)
+        f, slopes = self.point.f_and_slopes(q, phi, *times)
+        return points.mean(f, self.cells), points.mean(slopes, self.cells)
+
+
 class BinData(NamedTuple):
     bin: int
-    place: tuple[float, float]
-    """q [1/Å], 1 where the model has none, and φ [degree]."""
+    place: Place
     offset: float
     contrast: float
     frames: BinFrames
@@ -274,6 +306,8 @@ class BinData(NamedTuple):
     where χ² is no sum of squares, and where averages or cells are fitted."""
     means: Averages | None = None
     """Over the finest cells, of data that are means over cells of age and lag."""
+    fine: FineAverages | None = None
+    """Of this place and others; None where bins know different pairs."""
     weights: Float[np.ndarray, "column column"] | None = None
     """`ModelNoise.weights` over single pairs, of a model with a frozen part: the noise of it that all pairs
     have is far larger than that of other parameters, and is not to look like them in blocks of frames."""
@@ -282,6 +316,12 @@ class BinData(NamedTuple):
     def noise_contrast(self) -> float:
         """The contrast of which the noise is that of speckle."""
         return min(max(self.contrast, SMALLEST_CONTRAST), 1.0)
+
+    def fine_at(
+        self, point: FittedPoint
+    ) -> tuple[Float[np.ndarray, " fine"], Float[np.ndarray, "m fine"]]:
+        fine = self.fine or FineAverages(point, [self.place], self.averaged)
+        return fine.at(self.place)
 
     def alike(self, other: "BinData") -> bool:
         """Return whether pairs are the same, and contrast and the course of σ are near each other."""
@@ -313,9 +353,8 @@ class ComputedNoise(NamedTuple):
     """Of the finest cells."""
 
     def holds_for(self, data: BinData, point: FittedPoint, f: Float[np.ndarray, " fine"]) -> bool:
-        isotropic = point.point.problem.model.isotropic
         return (
-            (data.place[:1] == self.data.place[:1] if isotropic else data.place == self.data.place)
+            data.place == self.data.place
             and len(f) == len(self.f)
             # before the others: of hundreds of scans few pass
             and bool(np.abs(f - self.f).max() < F_ALIKE / 2)
@@ -358,8 +397,8 @@ def noise_of_bins(
     reduced, at_place = end.reduced, dict[object, list[list[BinData]]]()
     if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
         return None
-    places = _places(end, point, bins, averaged, means)
     every = list(_data_of_bins(end, point, bins, averaged, means))
+    places = _places(end, every)
     for data in sorted(every, key=lambda data: data.contrast):
         groups_there = at_place.setdefault(places[data.bin], [])
         group = next((group for group in groups_there if data.alike(group[0])), None)
@@ -382,42 +421,28 @@ def _middle_first(group: list[BinData]) -> list[BinData]:
     return [group[middle], *group[:middle], *group[middle + 1 :]]
 
 
-def _places(
-    end: FitEnd,
-    point: FittedPoint,
-    bins: Sequence[int],
-    averaged: AveragedCells,
-    means: CellMeans | None,
-) -> dict[int, object]:
+def _places(end: FitEnd, every: Sequence[BinData]) -> dict[int, object]:
     """Return the place of each bin: f of bins in one place is all but the same."""
-    scan = end.request.scan
-    if means is not None:
-        return {b: b for b in bins}
-    q, phi = scan.q_or_one, scan.phi
-    if end.request.problem.model.isotropic and len(averaged.points) == 1:
-        rings, ring = np.unique(q[bins], return_inverse=True)
-        return dict(zip(bins, _alike_rings(point, rings, averaged)[ring].tolist(), strict=True))
-    several = len(np.unique(scan.scan_number)) > 1
-    return {b: (float(q[b]), float(phi[b])) if several else b for b in bins}
+    if every[0].means is not None:
+        return {data.bin: data.bin for data in every}
+    if end.request.problem.model.isotropic and (fine := every[0].fine) is not None:
+        rings, ring = np.unique([data.place[0] for data in every], return_inverse=True)
+        numbers = _alike_rings(fine, rings)[ring].tolist()
+        return {data.bin: number for data, number in zip(every, numbers, strict=True)}
+    several = len(np.unique(end.request.scan.scan_number)) > 1
+    return {data.bin: data.place if several else data.bin for data in every}
 
 
-def _alike_rings(
-    point: FittedPoint, q: Float[np.ndarray, " ring"], averaged: AveragedCells
-) -> Int[np.ndarray, " ring"]:
+def _alike_rings(fine: FineAverages, q: Float[np.ndarray, " ring"]) -> Int[np.ndarray, " ring"]:
     """Return numbers of rings, in ascending order of q: those with the same have f all but the same."""
-    follows = np.append(False, np.diff(q) < Q_ALIKE * q[1:])
-    if not follows.any():
-        return np.arange(len(q))
-    points, number, first = averaged.points_of(0), np.zeros(len(q), int), None
-    some = max(AT_ONCE // max(len(points.i) * (1 + len(point.units)), 1), 1)
-    for start in range(0, len(q), some):
-        rings = q[start : start + some]
-        fine = map(np.nan_to_num, fine_averages(point, rings, np.zeros(len(rings)), averaged))
-        for n, (f, slopes) in enumerate(zip(*fine, strict=True), start):
-            if first is not None and follows[n] and _alike(f, slopes, *first):
-                number[n] = number[n - 1]
-            else:
-                first, number[n] = (f, slopes), n
+    follows, number = np.append(False, np.diff(q) < Q_ALIKE * q[1:]), np.arange(len(q))
+    first = None
+    for n in range(len(q)) if follows.any() else ():
+        f, slopes = map(np.nan_to_num, fine.at((q[n], 0.0)))
+        if first is not None and follows[n] and _alike(f, slopes, *first):
+            number[n] = number[n - 1]
+        else:
+            first = f, slopes
     return number
 
 
@@ -427,18 +452,6 @@ def _alike(f: PerCell, slopes: np.ndarray, of_first: PerCell, slopes_of_first: n
         (np.abs(f - of_first) < F_ALIKE).all()
         and (np.abs(slopes - slopes_of_first) <= SLOPES_ALIKE * largest).all()
     )
-
-
-def fine_averages(
-    point: FittedPoint, q: PerBin, phi: PerBin, averaged: AveragedCells
-) -> tuple[Float[np.ndarray, "bin fine"], Float[np.ndarray, "bin m fine"]]:
-    """Return the means over the finest cells of f and of its derivatives by the scaled parameters that moved;
-    NaN where a cell has no pair."""
-    points, number, time = averaged.points_of(0), len(averaged.intervals), point.time
-    frames = np.arange(len(time))
-    times = np.interp(points.i, frames, time), np.interp(points.j, frames, time)
-    f, slopes = (points.mean(values, number) for values in point.f_and_slopes(q, phi, *times))
-    return f, slopes
 
 
 def _data_of_bins(
@@ -454,6 +467,10 @@ def _data_of_bins(
     grouped = None if means is None else averages_of_means(scan, min_lag, means)
     units = np.append([1.0, 1.0], point.units)
     columns = np.append([0, 2], 3 + np.flatnonzero(point.which))
+    phi = np.zeros(len(q)) if request.problem.model.isotropic else scan.phi
+    places = {b: (float(q[b]), float(phi[b])) for b in bins}
+    alike = means is None and len(averaged.points) == 1
+    fine = FineAverages(point, places.values(), averaged) if alike else None
     for b in bins:
         scatter = weights = of_means = None
         if grouped is not None:
@@ -470,7 +487,7 @@ def _data_of_bins(
         known_share = None if shares is None else shares[b]
         yield BinData(
             bin=b,
-            place=(float(q[b]), float(scan.phi[b])),
+            place=places[b],
             offset=float(reduced.offset[b]),
             contrast=float(reduced.contrast[b]),
             frames=BinFrames(scan.frames, scan.use, sigma_row[b, scan.use], min_lag, known_share),
@@ -478,6 +495,7 @@ def _data_of_bins(
             mean_counts=float(mean_counts[b]),
             scatter=scatter,
             means=of_means,
+            fine=fine,
             weights=weights,
         )
 
@@ -563,18 +581,14 @@ def _cells_of_group(
     """Return the averages of each bin over the cells of the first."""
     if len(group) == 1:
         return [of_first]
-    share, q = of_first.share, np.array([data.place[0] for data in group])
-    c2 = [share @ np.nan_to_num(data.averaged.c2[0]) for data in group[1:]]
-    if (q == q[0]).all():
-        return [of_first, *(of_first._replace(c2=mean) for mean in c2)]
-    rings, ring = np.unique(q[1:], return_inverse=True)
-    fine = fine_averages(point, rings, np.zeros(len(rings)), group[0].averaged)
-    f, slopes = (np.nan_to_num(values) @ share.T for values in fine)
-    of_others = zip(c2, ring, strict=True)
-    return [
-        of_first,
-        *(of_first._replace(c2=mean, f=f[n], slopes=slopes[n]) for mean, n in of_others),
-    ]
+    share, cells, of_place = of_first.share, [of_first], {group[0].place: of_first}
+    means = np.nan_to_num([data.averaged.c2[0] for data in group[1:]]) @ share.T
+    for data, c2 in zip(group[1:], means, strict=True):
+        if data.place not in of_place:
+            f, slopes = (np.nan_to_num(values) @ share.T for values in data.fine_at(point))
+            of_place[data.place] = of_first._replace(f=f, slopes=slopes)
+        cells.append(of_place[data.place]._replace(c2=c2))
+    return cells
 
 
 def _contiguous(fit: NoiseFit) -> NoiseFit:
@@ -592,7 +606,7 @@ def noise_of_model(
 ) -> ModelNoise:
     """Return the noise of a bin at a fitted point, by the model alone (docs/explanation/speckle_noise.md)."""
     model = BinModel(point, *data.place)
-    fine = bin_averages(data.averaged, model) if data.means is None else data.means
+    fine = bin_averages(data, point) if data.means is None else data.means
     for computed in cache or ():
         if computed.holds_for(data, point, fine.f):
             return computed.at_point(data, point, fine, grid.min_pairs)
@@ -664,8 +678,8 @@ def _least_pixels(
     return np.maximum(variance, 0) / chisqr / scatter
 
 
-def bin_averages(averaged: AveragedCells, model: BinModel) -> Averages:
-    [f], [slopes] = fine_averages(model.fitted, model.q, model.phi, averaged)
+def bin_averages(data: BinData, point: FittedPoint) -> Averages:
+    averaged, (f, slopes) = data.averaged, data.fine_at(point)
     pairs, place = averaged.pairs[0], np.arange(len(f))
     averages = Averages(averaged.intervals, averaged.c2[0], pairs, f, slopes, place, pairs)
     return averages.of_cells((pairs > 0) & np.isfinite(f))
