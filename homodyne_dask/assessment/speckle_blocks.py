@@ -21,6 +21,7 @@ from homodyne_dask.assessment.speckle_covariance import (
     field_noise,
     joined_ranges,
     nearest_correlation,
+    upper_indices,
 )
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
@@ -33,6 +34,9 @@ MOST_OF_BEATS, LAGS_OF_BEATS = 1000, 400
 """Blocks of a record whose f oscillates, that needs no stretches; lags at which f is looked at for that."""
 MOST_BESIDE_FROZEN = 500
 """Blocks of a record with a frozen part, beside those that intervals of age begin."""
+
+
+PerBlock = Float[np.ndarray, " block"]
 
 
 class CellGrid(NamedTuple):
@@ -152,9 +156,6 @@ def _tried_lags(longest: int, number: int) -> Int[np.ndarray, " lag"]:
     return np.unique(np.geomspace(1, max(longest, 2), number).round()).astype(int)
 
 
-_upper = lru_cache(maxsize=16)(np.triu_indices)
-
-
 class Division(NamedTuple):
     stretches: list[FrameStretch]
     ages: Int[np.ndarray, " edge"]
@@ -229,35 +230,60 @@ def _stretches(
 def blocks_of(
     model: BinModel,
     frames: BinFrames,
-    stretch: FrameStretch,
+    stretches: list[FrameStretch],
     contrast: float,
     with_fields: bool = True,
-) -> Blocks:
-    first = stretch.edges[:-1]
-    used = np.add.reduceat(frames.use[: stretch.edges[-1]].astype(int), first)
-    total = np.add.reduceat((np.arange(len(frames.use)) * frames.use)[: stretch.edges[-1]], first)
-    weight = np.add.reduceat(frames.weight[: stretch.edges[-1]], first)
-    some = used > 0
-    used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
-    (i, j), time = _upper(len(middle)), model.time(middle)
-    times = time[i], time[j]
+) -> list[Blocks]:
+    parts, times, number = [], [], np.arange(len(frames.use)) * frames.use
+    for stretch in stretches:
+        first, stop = stretch.edges[:-1], stretch.edges[-1]
+        used, total, weight = (
+            np.add.reduceat(of_frame[:stop], first)
+            for of_frame in (frames.use.astype(int), number, frames.weight)
+        )
+        some = used > 0
+        used, middle = used[some], total[some] / used[some]
+        parts.append((stretch, used, middle, weight[some] / used))
+        times.append(_times_of_pairs(model, frames.min_lag, used, middle))
+    t1, t2 = (np.concatenate(sides) for sides in zip(*times, strict=True))
+    slopes = np.zeros((0, len(t1)))
+    f, slopes = model.f_and_slopes(t1, t2) if with_fields else (model.f(t1, t2), slopes)
+    values = np.concatenate([model.g(f, t1, t2)[None], f[None], slopes])
+    edges = np.cumsum([len(first) for first, _ in times])[:-1]
+    of_parts = zip(parts, np.split(values, edges, axis=1), strict=True)
+    return [
+        _blocks(model, frames, contrast, with_fields, *part, of_part) for part, of_part in of_parts
+    ]
+
+
+def _times_of_pairs(
+    model: BinModel, min_lag: int, used: Int[np.ndarray, " block"], middle: PerBlock
+) -> tuple[Values, Values]:
+    """Return the times [s] of each block and later ones, and of itself."""
+    (i, j), time = upper_indices(len(middle)), model.time(middle)
+    if not model.fitted.point.problem.model.ordered_times:
+        return time[i], time[j]
     # where f needs t1 < t2, that inside a block is f of the mean lag there
-    if model.fitted.point.problem.model.ordered_times:
-        far = frames.min_lag + (used[i] - frames.min_lag - 1) / 3
-        away = np.where((i == j) & (used[i] > frames.min_lag), far / 2, 0.0)
-        times = model.time(middle[i] - away), model.time(middle[j] + away)
-    if with_fields:
-        f, slopes = model.f_and_slopes(*times)
-        fields = np.ones((2 + len(slopes), len(middle), len(middle)))
-        fields[1, i, j], fields[2:, i, j] = f, slopes
-    else:
-        f, fields = model.f(*times), np.zeros((0, len(middle), len(middle)))
-    g, distance = np.zeros((len(middle), len(middle))), 0.0
-    g[i, j] = g[j, i] = model.g(f, *times)
+    far = min_lag + (used[i] - min_lag - 1) / 3
+    away = np.where((i == j) & (used[i] > min_lag), far / 2, 0.0)
+    return model.time(middle[i] - away), model.time(middle[j] + away)
+
+
+def _blocks(
+    model: BinModel, frames: BinFrames, contrast: float, with_fields: bool, stretch: FrameStretch,
+    used: Int[np.ndarray, " block"], middle: PerBlock, weight: PerBlock,
+    values: Float[np.ndarray, "value pair"],
+) -> Blocks:  # fmt: skip
+    """Return blocks by g, f and its derivatives of each block and later ones, and of itself."""
+    i, j = upper_indices(n := len(middle))
+    g, distance, known_share = np.empty((n, n)), 0.0, None
+    g[i, j] = g[j, i] = values[0]
     np.fill_diagonal(g, 1.0)
     if model.evaluation.sign_at is None:
         g, distance = nearest_correlation(g)
-    known_share = None
+    fields = np.ones((len(values) if with_fields else 0, n, n))
+    if with_fields:
+        fields[1:, i, j] = values[1:]
     if frames.known_share is not None:
         lag = middle - middle[:, None]
         np.fill_diagonal(lag, (used + 1) / 3)  # the mean of those inside a block

@@ -15,7 +15,7 @@ P and μ follow from residuals averaged over cells of age and lag, by restricted
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -48,6 +48,9 @@ fourth power: errors of a record in stretches change by less than 0.05 % from 12
 dpotrf, dpotri, dpstrf, dtrtrs = get_lapack_funcs(
     ("potrf", "potri", "pstrf", "trtrs"), dtype=np.float64
 )
+
+
+upper_indices = lru_cache(maxsize=64)(np.triu_indices)
 
 
 class CellPairs(NamedTuple):
@@ -292,17 +295,21 @@ def _opposite(
 
     others: symmetric.
     """
-    n = len(g)
-    first = np.linspace(0, n, min(n, most) + 1).astype(int)[:-1]
-    number, size = np.searchsorted(first, np.arange(n), "right") - 1, np.diff(first, append=n)
-    merge = (number == np.arange(len(first))[:, None]) * 1.0
+    merge, size = _neighbours(len(g), most)
     g = merge @ g @ merge.T / np.outer(size, size)
-    third, fourth = np.triu_indices(len(g))
+    third, fourth = upper_indices(len(g))
     both = g[:, third] * g[:, fourth]  # g13 g14 for every 1; all is symmetric in 3 and 4
     sums = (merge[:, rows] @ fields @ merge.T) @ both
     sums *= both
     others = (merge @ others @ merge.T)[:, third, fourth] * np.where(third == fourth, 1, 2)
     return sums.sum(1) @ others.T
+
+
+@lru_cache(maxsize=64)
+def _neighbours(n: int, most: int) -> tuple[Float[np.ndarray, "k n"], Int[np.ndarray, " k"]]:
+    """Return a map to sums over neighbouring blocks, at most so many, and the number of blocks of each."""
+    size = np.diff(np.linspace(0, n, min(n, most) + 1).astype(int))
+    return np.repeat(np.eye(len(size)), size, axis=1), size
 
 
 def sum_over_stretches(noises: list[NoiseCovariance]) -> NoiseCovariance:

@@ -611,10 +611,7 @@ def noise_of_model(
         if computed.holds_for(data, point, fine.f):
             return computed.at_point(data, point, fine, grid.min_pairs)
     division, frames = divided(model, data.frames, data.averaged, grid), data.frames
-    blocks = [
-        blocks_of(model, frames, stretch, data.noise_contrast, of_pairs)
-        for stretch in division.stretches
-    ]
+    blocks = blocks_of(model, frames, division.stretches, data.noise_contrast, of_pairs)
     cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(blocks)
     of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
     if of_pairs:
@@ -717,24 +714,28 @@ def averages_of_means(
 
 
 def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:
-    ages, cells, label = division.ages, [], np.full(len(fine.pairs), -1)
+    ages, of_lags = division.ages, [len(lags) for lags in division.lags]
+    age, lags = np.repeat(np.arange(len(of_lags)), of_lags), np.concatenate(division.lags)
     first, _, shortest, end = np.array(fine.intervals, int).reshape(-1, 4).T
     of_age = np.searchsorted(ages, first, "right") - 1
-    for a, lags in enumerate(division.lags):
-        inside = np.flatnonzero(
-            (of_age == a) & (shortest >= lags[0]) & (shortest < lags[-1]) & (end <= lags[-1])
-        )
-        k = np.searchsorted(lags, shortest[inside], "right") - 1
-        whole = end[inside] <= lags[k + 1]
-        inside, k = inside[whole], k[whole]
-        enough = np.bincount(k, fine.pairs[inside], len(lags)) >= min_pairs
-        label[inside] = np.where(enough, len(cells) + np.cumsum(enough) - 1, -1)[k]
-        edges = [(ages[a], ages[a + 1], lags[n], lags[n + 1]) for n in np.flatnonzero(enough)]
-        cells += [Interval(*map(int, cell)) for cell in edges]
-    some, number = label >= 0, len(cells)
-    label_of, pairs = label[some], fine.pairs[some]
-    count = np.bincount(label_of, pairs, number).astype(int)
-    rows = np.stack([fine.c2, fine.f, *fine.slopes])[:, some] * pairs
+    apart = 1 + max(int(end.max(initial=0)), int(lags.max()))  # ages follow each other
+    edges, of_fine = lags + apart * age, apart * of_age
+    k = np.searchsorted(edges, shortest + of_fine, "right") - 1
+    after = np.minimum(k + 1, len(edges) - 1)
+    whole = (k >= 0) & (k < after) & (age[k] == of_age) & (age[after] == of_age)
+    whole &= end + of_fine <= edges[after]
+    pairs = np.bincount(k[whole], fine.pairs[whole], len(edges))
+    enough, inside = pairs >= min_pairs, np.flatnonzero(whole)
+    inside = inside[enough[k[inside]]]
+    label_of, number = (np.cumsum(enough) - 1)[k[inside]], int(enough.sum())
+    chosen = np.flatnonzero(enough)
+    columns = ages[age[chosen]], ages[age[chosen] + 1], lags[chosen], lags[chosen + 1]
+    cells = list(map(Interval._make, np.stack(columns, axis=1).tolist()))
+    rows = np.stack([fine.c2, fine.f, *fine.slopes])[:, inside] * fine.pairs[inside]
+    count = pairs[chosen].astype(int)
     means = np.stack([np.bincount(label_of, row, number) for row in rows]) / count
-    place = np.append(label, -1)[fine.place]
-    return Averages(cells, means[0], count, means[1], means[2:], place, fine.fine_pairs)
+    label = np.full(len(fine.pairs) + 1, -1)
+    label[inside] = label_of
+    return Averages(
+        cells, means[0], count, means[1], means[2:], label[fine.place], fine.fine_pairs
+    )
