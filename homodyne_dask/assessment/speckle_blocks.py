@@ -246,14 +246,29 @@ def blocks_of(
         parts.append((stretch, used, middle, weight[some] / used))
         times.append(_times_of_pairs(model, frames.min_lag, used, middle))
     t1, t2 = (np.concatenate(sides) for sides in zip(*times, strict=True))
-    slopes = np.zeros((0, len(t1)))
-    f, slopes = model.f_and_slopes(t1, t2) if with_fields else (model.f(t1, t2), slopes)
-    values = np.concatenate([model.g(f, t1, t2)[None], f[None], slopes])
-    edges = np.cumsum([len(first) for first, _ in times])[:-1]
-    of_parts = zip(parts, np.split(values, edges, axis=1), strict=True)
-    return [
-        _blocks(model, frames, contrast, with_fields, *part, of_part) for part, of_part in of_parts
-    ]
+    if with_fields:
+        f, slopes = model.f_and_slopes(t1, t2)
+        values = np.concatenate([model.g(f, t1, t2)[None], f[None], slopes])
+    else:
+        values = model.g(model.f(t1, t2), t1, t2)[None]
+    edges, blocks = np.cumsum([len(first) for first, _ in times])[:-1], []
+    for part, of_part in zip(parts, np.split(values, edges, axis=1), strict=True):
+        stretch, used, middle, weight = part
+        i, j = upper_indices(n := len(middle))
+        g, distance, known_share = np.empty((n, n)), 0.0, None
+        g[i, j] = g[j, i] = of_part[0]
+        np.fill_diagonal(g, 1.0)
+        if model.evaluation.sign_at is None:
+            g, distance = nearest_correlation(g)
+        fields = np.ones((len(values) * with_fields, n, n))
+        fields[1:, i, j] = of_part[1:]
+        if frames.known_share is not None:
+            lag = middle - middle[:, None]
+            np.fill_diagonal(lag, (used + 1) / 3)  # the mean of those inside a block
+            known_share = frames.known_share.at(np.broadcast_to(middle[:, None], lag.shape), lag)
+        of_frames = used, middle, weight
+        blocks.append(Blocks(stretch, g, distance, contrast, *of_frames, fields, known_share))
+    return blocks
 
 
 def _times_of_pairs(
@@ -269,28 +284,6 @@ def _times_of_pairs(
     return model.time(middle[i] - away), model.time(middle[j] + away)
 
 
-def _blocks(
-    model: BinModel, frames: BinFrames, contrast: float, with_fields: bool, stretch: FrameStretch,
-    used: Int[np.ndarray, " block"], middle: PerBlock, weight: PerBlock,
-    values: Float[np.ndarray, "value pair"],
-) -> Blocks:  # fmt: skip
-    """Return blocks by g, f and its derivatives of each block and later ones, and of itself."""
-    i, j = upper_indices(n := len(middle))
-    g, distance, known_share = np.empty((n, n)), 0.0, None
-    g[i, j] = g[j, i] = values[0]
-    np.fill_diagonal(g, 1.0)
-    if model.evaluation.sign_at is None:
-        g, distance = nearest_correlation(g)
-    fields = np.ones((len(values) if with_fields else 0, n, n))
-    if with_fields:
-        fields[1:, i, j] = values[1:]
-    if frames.known_share is not None:
-        lag = middle - middle[:, None]
-        np.fill_diagonal(lag, (used + 1) / 3)  # the mean of those inside a block
-        known_share = frames.known_share.at(np.broadcast_to(middle[:, None], lag.shape), lag)
-    return Blocks(stretch, g, distance, contrast, used, middle, weight, fields, known_share)
-
-
 def noise_of_cells(stretches: list[Blocks], intervals: list[Interval]) -> NoiseCovariance:
     """Return the noise of the means over cells, in the order of their ages, each in at most one stretch."""
     cells = np.array(intervals, int).reshape(-1, 4)
@@ -300,23 +293,27 @@ def noise_of_cells(stretches: list[Blocks], intervals: list[Interval]) -> NoiseC
         some = slice(*np.searchsorted(cells[:, 0], [low, high]).tolist())
         if len(cells[some]) and blocks.rows.any():
             # the mean over all first frames that the stretch stands for is less noisy than that over its own
-            for whole, term in zip(noise, cell_noise(blocks, _cells(blocks, cells[some])), strict=True):
-                np.multiply(term, blocks.stretch.share, out=whole[some, some])
+            of_cells = cell_noise(blocks, _cells(blocks, cells[some]))
+            noise[:, some, some] = np.stack(of_cells) * blocks.stretch.share
     return NoiseCovariance(*noise)
 
 
 def noise_of_fields(
-    blocks: Blocks, lowest: int
+    stretches: list[Blocks], lowest: int
 ) -> tuple[NoiseCovariance, Float[np.ndarray, "column column"]]:
-    middle, used = blocks.middle, blocks.frames
-    far = middle - middle[:, None] >= lowest - 0.5
-    np.fill_diagonal(far, used > lowest)
-    scale = np.triu(far * np.outer(blocks.inverse, blocks.inverse))
-    plain = np.where(scale > 0, blocks.fields, 0.0)
-    fields, share = plain * scale, blocks.stretch.share
-    noise, counted = field_noise(blocks, fields), fields * (blocks.pairs * blocks.rows[:, None])
-    weights = counted.reshape(len(plain), -1) @ plain.reshape(len(plain), -1).T / share
-    return NoiseCovariance(*(term / share for term in noise)), weights
+    """Return the noise of the sums of fields over all pairs, and their weights; of none without blocks."""
+    number = len(stretches[0].fields) if stretches else 0
+    sums = np.zeros((4, number, number))
+    for blocks in stretches:
+        far = blocks.middle - blocks.middle[:, None] >= lowest - 0.5
+        np.fill_diagonal(far, blocks.frames > lowest)
+        scale = np.triu(far * np.outer(blocks.inverse, blocks.inverse))
+        plain = np.where(scale > 0, blocks.fields, 0.0)
+        fields = plain * scale
+        counted = fields * (blocks.pairs * blocks.rows[:, None])
+        weights = counted.reshape(number, -1) @ plain.reshape(number, -1).T
+        sums += np.stack([*field_noise(blocks, fields), weights]) / blocks.stretch.share
+    return NoiseCovariance(*sums[:3]), sums[3]
 
 
 def _cells(blocks: Blocks, cells: Int[np.ndarray, "cell 4"]) -> CellPairs:

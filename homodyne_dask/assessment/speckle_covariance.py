@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.linalg import get_lapack_funcs
 from scipy.sparse import csr_array
 
-from homodyne_dask.solver.array_shapes import Matrix, Moved, PerCell, PerCounts, Vector
+from homodyne_dask.solver.array_shapes import Matrix, Moved, PerCounts, Vector
 
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
@@ -310,10 +310,6 @@ def _neighbours(n: int, most: int) -> tuple[Float[np.ndarray, "k n"], Int[np.nda
     """Return a map to sums over neighbouring blocks, at most so many, and the number of blocks of each."""
     size = np.diff(np.linspace(0, n, min(n, most) + 1).astype(int))
     return np.repeat(np.eye(len(size)), size, axis=1), size
-
-
-def sum_over_stretches(noises: list[NoiseCovariance]) -> NoiseCovariance:
-    return NoiseCovariance(*(np.sum(terms, axis=0) for terms in zip(*noises, strict=True)))
 
 
 class NoiseFit(NamedTuple):

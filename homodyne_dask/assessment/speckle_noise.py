@@ -35,7 +35,6 @@ from homodyne_dask.assessment.speckle_covariance import (
     likely_sizes,
     pair_variance,
     regular,
-    sum_over_stretches,
     whitened,
 )
 from homodyne_dask.kernels.backend import evaluation_of
@@ -263,32 +262,26 @@ Place = tuple[float, float]
 
 
 class FineAverages:
-    """Means over the finest cells of f and of its derivatives by the scaled parameters that moved, computed for
-    several places at a time; NaN where a cell has no pair."""
+    """Means over the finest cells of f and of its derivatives by the scaled parameters that moved, of some
+    places at a time; NaN where a cell has no pair."""
 
-    def __init__(
-        self, point: FittedPoint, places: Iterable[Place], averaged: AveragedCells
-    ) -> None:
+    def __init__(self, point: FittedPoint, places: Iterable[Place], averaged: AveragedCells):
         self.point, self.points, self.cells = point, averaged.points_of(0), len(averaged.intervals)
         self.places = list(dict.fromkeys(places))
         self.number = {place: n for n, place in enumerate(self.places)}
         self.together = max(AT_ONCE // max(len(self.points.i) * (1 + len(point.units)), 1), 1)
-        self.computed: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self.computed: dict[int, tuple[np.ndarray, ...]] = {}
 
     def at(self, place: Place) -> tuple[Float[np.ndarray, " fine"], Float[np.ndarray, "m fine"]]:
         chunk, n = divmod(self.number[place], self.together)
         if chunk not in self.computed:
-            first = chunk * self.together
-            self.computed[chunk] = self._of(self.places[first : first + self.together])
+            points, time, first = self.points, self.point.time, chunk * self.together
+            times = (np.interp(side, np.arange(len(time)), time) for side in (points.i, points.j))
+            q, phi = np.array(self.places[first : first + self.together]).T
+            values = self.point.f_and_slopes(q, phi, *times)
+            self.computed[chunk] = tuple(points.mean(value, self.cells) for value in values)
         f, slopes = self.computed[chunk]
         return f[n], slopes[n]
-
-    def _of(self, places: list[Place]) -> tuple[np.ndarray, np.ndarray]:
-        points, time, (q, phi) = self.points, self.point.time, np.array(places).T
-        frames = np.arange(len(time))
-        times = np.interp(points.i, frames, time), np.interp(points.j, frames, time)
-        f, slopes = self.point.f_and_slopes(q, phi, *times)
-        return points.mean(f, self.cells), points.mean(slopes, self.cells)
 
 
 class BinData(NamedTuple):
@@ -316,12 +309,6 @@ class BinData(NamedTuple):
     def noise_contrast(self) -> float:
         """The contrast of which the noise is that of speckle."""
         return min(max(self.contrast, SMALLEST_CONTRAST), 1.0)
-
-    def fine_at(
-        self, point: FittedPoint
-    ) -> tuple[Float[np.ndarray, " fine"], Float[np.ndarray, "m fine"]]:
-        fine = self.fine or FineAverages(point, [self.place], self.averaged)
-        return fine.at(self.place)
 
     def alike(self, other: "BinData") -> bool:
         """Return whether pairs are the same, and contrast and the course of σ are near each other."""
@@ -438,11 +425,11 @@ def _alike_rings(fine: FineAverages, q: Float[np.ndarray, " ring"]) -> Int[np.nd
     follows, number = np.append(False, np.diff(q) < Q_ALIKE * q[1:]), np.arange(len(q))
     first = None
     for n in range(len(q)) if follows.any() else ():
-        f, slopes = map(np.nan_to_num, fine.at((q[n], 0.0)))
-        if first is not None and follows[n] and _alike(f, slopes, *first):
+        values = [np.nan_to_num(value) for value in fine.at((q[n], 0.0))]
+        if first is not None and follows[n] and _alike(*values, *first):
             number[n] = number[n - 1]
         else:
-            first = f, slopes
+            first = values
     return number
 
 
@@ -519,7 +506,7 @@ def noise_of_group(
     """Return the noise of a group of bins, with `of_pairs` of sums over pairs, too; None
     with too few cells. cache: of the noise of the model of other scans."""
     model, first = noise_of_model(point, group[0], grid, of_pairs, cache), group[0]
-    every = _cells_of_group(point, model.cells, group)
+    every = _cells_of_group(model.cells, group)
     effective, (moved, number) = None, model.cells.slopes.shape
     if number < moved + 2 + FEWEST_CELLS:
         effective = point.effective
@@ -546,8 +533,8 @@ def noise_of_group(
         noise, least = _of_pairs(data, noise, inverse, factor, expected)
         noises.append(
             BinNoise(
-                **vars(noise), residual=residual, columns=of_bin, fit=_contiguous(fit),
-                expected=_contiguous(expected), contrast_ratio=ratio, least_pixels=least,
+                **vars(noise), residual=residual, columns=of_bin, fit=fit,
+                expected=expected, contrast_ratio=ratio, least_pixels=least,
             )
         )  # fmt: skip
     return noises
@@ -575,9 +562,7 @@ def _of_pairs(
     return noise, least
 
 
-def _cells_of_group(
-    point: FittedPoint, of_first: Averages, group: Sequence[BinData]
-) -> list[Averages]:
+def _cells_of_group(of_first: Averages, group: Sequence[BinData]) -> list[Averages]:
     """Return the averages of each bin over the cells of the first."""
     if len(group) == 1:
         return [of_first]
@@ -585,16 +570,11 @@ def _cells_of_group(
     means = np.nan_to_num([data.averaged.c2[0] for data in group[1:]]) @ share.T
     for data, c2 in zip(group[1:], means, strict=True):
         if data.place not in of_place:
-            f, slopes = (np.nan_to_num(values) @ share.T for values in data.fine_at(point))
+            assert data.fine is not None
+            f, slopes = (np.nan_to_num(values) @ share.T for values in data.fine.at(data.place))
             of_place[data.place] = of_first._replace(f=f, slopes=slopes)
         cells.append(of_place[data.place]._replace(c2=c2))
     return cells
-
-
-def _contiguous(fit: NoiseFit) -> NoiseFit:
-    """Return the same, each array in one piece, as it comes from a worker: sums round by this."""
-    arrays = ("mean_counts", "weight", "square", "whitened")
-    return fit._replace(**{name: np.ascontiguousarray(getattr(fit, name)) for name in arrays})
 
 
 def noise_of_model(
@@ -613,11 +593,7 @@ def noise_of_model(
     division, frames = divided(model, data.frames, data.averaged, grid), data.frames
     blocks = blocks_of(model, frames, division.stretches, data.noise_contrast, of_pairs)
     cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(blocks)
-    of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
-    if of_pairs:
-        of_stretches = (noise_of_fields(stretch, frames.min_lag) for stretch in blocks)
-        noises, squares = zip(*of_stretches, strict=True)
-        of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
+    of_fields, weights = noise_of_fields(blocks if of_pairs else [], frames.min_lag)
     distance = max(stretch.distance for stretch in blocks)
     noise = ModelNoise(cells, of_cells, of_fields, weights, data.noise_contrast, distance)
     if cache is not None:
@@ -676,7 +652,8 @@ def _least_pixels(
 
 
 def bin_averages(data: BinData, point: FittedPoint) -> Averages:
-    averaged, (f, slopes) = data.averaged, data.fine_at(point)
+    averaged, fine = data.averaged, data.fine
+    f, slopes = (fine or FineAverages(point, [data.place], averaged)).at(data.place)
     pairs, place = averaged.pairs[0], np.arange(len(f))
     averages = Averages(averaged.intervals, averaged.c2[0], pairs, f, slopes, place, pairs)
     return averages.of_cells((pairs > 0) & np.isfinite(f))
@@ -736,6 +713,4 @@ def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Avera
     means = np.stack([np.bincount(label_of, row, number) for row in rows]) / count
     label = np.full(len(fine.pairs) + 1, -1)
     label[inside] = label_of
-    return Averages(
-        cells, means[0], count, means[1], means[2:], label[fine.place], fine.fine_pairs
-    )
+    return Averages(cells, means[0], count, means[1], means[2:], label[fine.place], fine.fine_pairs)

@@ -90,17 +90,16 @@ def fit_noise(residual, columns, noise, mean_counts=MEAN_COUNTS):
 def cells_of(frames: int) -> CellPairs:
     first, edges = np.array([0, frames // 8, frames // 3]), np.array([1, 2, 4, 8, 16, 32])
     rows = np.repeat(np.stack([first, np.append(first[1:], frames)], axis=1), 5, axis=0)
-    block = [np.arange(*of_cell) for of_cell in rows]
     start, end = (
-        np.concatenate([np.minimum(of_cell + lag, frames) for of_cell, lag in zip(block, lags)])
-        for lags in (np.tile(edges[:-1], 3), np.tile(edges[1:], 3))
+        np.concatenate([np.arange(*of_cell) + lag for of_cell, lag in pairs])
+        for pairs in (zip(rows, np.tile(lags, 3), strict=True) for lags in (edges[:-1], edges[1:]))
     )
-    return CellPairs(rows, start, end)
+    return CellPairs(rows, np.minimum(start, frames), np.minimum(end, frames))
 
 
 def cell_fields(frames: int) -> np.ndarray:
     cells = cells_of(frames)
-    fields, start, end = np.zeros((len(cells.rows), frames, frames)), iter(cells.start), iter(cells.end)
+    fields, start, end = np.zeros((15, frames, frames)), iter(cells.start), iter(cells.end)
     for field, (first, stop) in zip(fields, cells.rows, strict=True):
         for row in field[first:stop]:
             row[next(start) : next(end)] = 1
