@@ -36,9 +36,6 @@ MOST_BESIDE_FROZEN = 500
 """Blocks of a record with a frozen part, beside those that intervals of age begin."""
 
 
-PerBlock = Float[np.ndarray, " block"]
-
-
 class CellGrid(NamedTuple):
     """How finely a record is divided into cells of age and lag: by default as for a weighted fit."""
 
@@ -244,7 +241,12 @@ def blocks_of(
         some = used > 0
         used, middle = used[some], total[some] / used[some]
         parts.append((stretch, used, middle, weight[some] / used))
-        times.append(_times_of_pairs(model, frames.min_lag, used, middle))
+        (i, j), away = upper_indices(len(middle)), 0.0
+        # where f needs t1 < t2, that inside a block is f of the mean lag there
+        if model.fitted.point.problem.model.ordered_times:
+            far = frames.min_lag + (used[i] - frames.min_lag - 1) / 3
+            away = np.where((i == j) & (used[i] > frames.min_lag), far / 2, 0.0)
+        times.append((model.time(middle[i] - away), model.time(middle[j] + away)))
     t1, t2 = (np.concatenate(sides) for sides in zip(*times, strict=True))
     if with_fields:
         f, slopes = model.f_and_slopes(t1, t2)
@@ -269,19 +271,6 @@ def blocks_of(
         of_frames = used, middle, weight
         blocks.append(Blocks(stretch, g, distance, contrast, *of_frames, fields, known_share))
     return blocks
-
-
-def _times_of_pairs(
-    model: BinModel, min_lag: int, used: Int[np.ndarray, " block"], middle: PerBlock
-) -> tuple[Values, Values]:
-    """Return the times [s] of each block and later ones, and of itself."""
-    (i, j), time = upper_indices(len(middle)), model.time(middle)
-    if not model.fitted.point.problem.model.ordered_times:
-        return time[i], time[j]
-    # where f needs t1 < t2, that inside a block is f of the mean lag there
-    far = min_lag + (used[i] - min_lag - 1) / 3
-    away = np.where((i == j) & (used[i] > min_lag), far / 2, 0.0)
-    return model.time(middle[i] - away), model.time(middle[j] + away)
 
 
 def noise_of_cells(stretches: list[Blocks], intervals: list[Interval]) -> NoiseCovariance:

@@ -209,7 +209,8 @@ def cell_noise(blocks: Blocks, cells: CellPairs) -> NoiseCovariance:
     of_counted = 2 * np.sqrt(1 + b * (2 * f - f**2))
     noise[0] *= np.outer(of_constant, of_constant)
     noise[1] *= np.outer(of_counted, of_counted)
-    return NoiseCovariance(*noise, np.diag((1 + b * f) * (total > 0) / np.maximum(total, 1)))
+    counted_twice = np.diag((1 + b * f) * (total > 0) / np.maximum(total, 1))
+    return NoiseCovariance(noise[0], noise[1], counted_twice)
 
 
 def _leading(F: Matrix) -> Matrix:
@@ -253,7 +254,8 @@ def field_noise(blocks: Blocks, fields: Float[np.ndarray, "field block block"]) 
     constant = 2 * _product(AF_rows, turned[0]) + 4 * contrast**3 * _product(Bg_rows, turned[1])
     merged = MOST_MERGED if whole else OF_STRETCHES
     constant += 2 * contrast**3 * _opposite(A_rows, A, g, some, merged)
-    across = b_rows @ _diagonals(g, Bg).T + _diagonals(g[some], Bg_rows) @ b.T
+    across = b_rows @ np.einsum("ji,aji->ia", g, Bg)
+    across += np.einsum("ji,aji->ai", g[some], Bg_rows) @ b.T
     constant += b_rows @ F @ b.T - 2 * contrast**2 * across
     by_first = (AF_rows + 2 * contrast**2 * Bg_rows * g[some]) * per_frame[some, None]
     counted = 2 * _product(by_first, A[:, some])
@@ -278,10 +280,6 @@ def _product(
 ) -> Float[np.ndarray, "field field"]:
     """Return Σ A12 A'12 of each pair of fields."""
     return fields.reshape(len(fields), -1) @ others.reshape(len(others), -1).T
-
-
-def _diagonals(g: Matrix, products: Float[np.ndarray, "field n n"]) -> Float[np.ndarray, "field n"]:
-    return np.einsum("ji,aji->ai", g, products)
 
 
 def _opposite(
@@ -384,7 +382,11 @@ def likely_noise(
     between[coarse] = False
     add(every[between])
     weight = np.exp(likelihood - likelihood.max(0))
-    share, squares = np.copy((weight / weight.sum(0)).T), np.copy(square.T)
+    # of each bin in one piece, as it comes from a worker: sums round by this
+    share, squares = (
+        np.ascontiguousarray((weight / weight.sum(0)).T),
+        np.ascontiguousarray(square.T),
+    )
     return [
         NoiseFit(mean_counts, *of_bin, k, np.zeros(0))
         for of_bin in zip(share, squares, likelihood.max(0).tolist(), strict=True)

@@ -510,17 +510,14 @@ def noise_of_group(
     effective, (moved, number) = None, model.cells.slopes.shape
     if number < moved + 2 + FEWEST_CELLS:
         effective = point.effective
-    columns = []
+    columns, residuals = [], []
     for data, cells in zip(group, every, strict=True):
         slopes = cells.slopes.T if effective is None else cells.slopes.T @ effective
         levels = np.ones(number), cells.f
         columns.append(np.column_stack([*levels, data.noise_contrast * slopes]))
+        residuals.append(cells.c2 - (data.offset + data.contrast * cells.f))
     if number < columns[0].shape[1] + FEWEST_CELLS:
         return None
-    residuals = [
-        cells.c2 - (data.offset + data.contrast * cells.f)
-        for data, cells in zip(group, every, strict=True)
-    ]
     ratios = [data.noise_contrast / model.contrast for data in group]
     counts = np.array([data.mean_counts for data in group]) * ratios
     unexplained = left_by_fit(np.stack(residuals, axis=1), columns[0], model.of_cells)
