@@ -209,8 +209,8 @@ def cell_noise(blocks: Blocks, cells: CellPairs) -> NoiseCovariance:
     of_counted = 2 * np.sqrt(1 + b * (2 * f - f**2))
     noise[0] *= np.outer(of_constant, of_constant)
     noise[1] *= np.outer(of_counted, of_counted)
-    counted_twice = np.diag((1 + b * f) * (total > 0) / np.maximum(total, 1))
-    return NoiseCovariance(noise[0], noise[1], counted_twice)
+    twice = np.diag((1 + b * f) * (total > 0) / np.maximum(total, 1))
+    return NoiseCovariance(noise[0], noise[1], twice)
 
 
 def _leading(F: Matrix) -> Matrix:
@@ -383,10 +383,8 @@ def likely_noise(
     add(every[between])
     weight = np.exp(likelihood - likelihood.max(0))
     # of each bin in one piece, as it comes from a worker: sums round by this
-    share, squares = (
-        np.ascontiguousarray((weight / weight.sum(0)).T),
-        np.ascontiguousarray(square.T),
-    )
+    shares = weight / weight.sum(0)
+    share, squares = (np.ascontiguousarray(of_mu.T) for of_mu in (shares, square))
     return [
         NoiseFit(mean_counts, *of_bin, k, np.zeros(0))
         for of_bin in zip(share, squares, likelihood.max(0).tolist(), strict=True)
