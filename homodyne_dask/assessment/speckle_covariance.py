@@ -188,7 +188,7 @@ def cell_noise(blocks: Blocks, cells: CellPairs) -> NoiseCovariance:
     # 4 <A, F W' F> and 4 <A, F W' D + D W' F>, A by its pairs in both orders
     pointer = 2 * np.searchsorted(cell, np.arange(number + 1)).astype(np.int32)
     first, second = np.stack([i, j, j, i], axis=1).astype(np.int32).reshape(-1, 2).T
-    twice = np.repeat(weight, 2)
+    in_both_orders = np.repeat(weight, 2)
     noise = np.empty((2, number, number))
     for begin, stop in pairwise(begins.tolist()):
         low, high = cells.rows[begin].tolist()
@@ -197,10 +197,10 @@ def cell_noise(blocks: Blocks, cells: CellPairs) -> NoiseCovariance:
         product = product.reshape(n - low, n - low, 2, stop - begin)
         product[: high - low, :, 1] += per_frame[low:high, None, None] * some[:, :, 0]
         # this age and later ones, whose pairs are of these blocks and later ones
-        some = slice(pointer[begin], None)
-        index = first[some] * np.int32(n - low) + (second[some] - np.int32(low * (n - low + 1)))
+        rest = slice(pointer[begin], None)
+        index = first[rest] * np.int32(n - low) + (second[rest] - np.int32(low * (n - low + 1)))
         shape = number - begin, (n - low) ** 2
-        A = csr_array((twice[some], index, pointer[begin:] - pointer[begin]), shape)
+        A = csr_array((in_both_orders[rest], index, pointer[begin:] - pointer[begin]), shape)
         traces = (A @ product.reshape(shape[1], -1)).reshape(number - begin, 2, -1).swapaxes(0, 1)
         noise[:, begin:, begin:stop] = traces
         noise[:, begin:stop, begin:] = np.swapaxes(traces, 1, 2)

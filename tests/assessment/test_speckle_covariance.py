@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kurtosis
 
+from homodyne_dask.assessment.cell_residuals import Interval
+from homodyne_dask.assessment.speckle_blocks import noise_of_cells
 from homodyne_dask.assessment.speckle_covariance import (
     MEAN_COUNTS,
     Blocks,
@@ -122,8 +124,9 @@ def test_the_noise_of_cells_is_within_a_tenth_of_the_closed_form(theta, mean):
 
 def test_frames_that_are_all_masked_have_no_noise_of_their_own():
     photons = Photons(FAST, 30)
-    noise = field_noise(of_core(record_of(photons), 30, 30), score_fields(photons))
-    assert not np.any(noise)
+    blocks = of_core(record_of(photons), 30, 30)
+    assert not np.any(field_noise(blocks, score_fields(photons)))
+    assert not np.any(noise_of_cells([blocks], [Interval(0, 30, 1, 4), Interval(0, 30, 4, 9)]))
 
 
 def test_the_covariances_of_parts_of_a_record_add_up_to_that_of_the_whole(monkeypatch):
