@@ -19,7 +19,9 @@ from homodyne_dask.assessment.speckle_covariance import (
     NoiseCovariance,
     cell_noise,
     field_noise,
+    joined_ranges,
     nearest_correlation,
+    upper_indices,
 )
 from homodyne_dask.kernels.backend import evaluation_of
 from homodyne_dask.kernels.backend_interface import ModelPoint
@@ -225,93 +227,99 @@ def _stretches(
 def blocks_of(
     model: BinModel,
     frames: BinFrames,
-    stretch: FrameStretch,
+    stretches: list[FrameStretch],
     contrast: float,
     with_fields: bool = True,
-) -> Blocks:
-    first = stretch.edges[:-1]
-    used = np.add.reduceat(frames.use[: stretch.edges[-1]].astype(int), first)
-    total = np.add.reduceat((np.arange(len(frames.use)) * frames.use)[: stretch.edges[-1]], first)
-    weight = np.add.reduceat(frames.weight[: stretch.edges[-1]], first)
-    some = used > 0
-    used, middle, weight = used[some], total[some] / used[some], weight[some] / used[some]
-    (i, j), time = np.triu_indices(len(middle)), model.time(middle)
-    times = time[i], time[j]
-    # where f needs t1 < t2, that inside a block is f of the mean lag there
-    if model.fitted.point.problem.model.ordered_times:
-        far = frames.min_lag + (used[i] - frames.min_lag - 1) / 3
-        away = np.where((i == j) & (used[i] > frames.min_lag), far / 2, 0.0)
-        times = model.time(middle[i] - away), model.time(middle[j] + away)
+) -> list[Blocks]:
+    parts, times, number = [], [], np.arange(len(frames.use)) * frames.use
+    for stretch in stretches:
+        first, stop = stretch.edges[:-1], stretch.edges[-1]
+        used, total, weight = (
+            np.add.reduceat(of_frame[:stop], first)
+            for of_frame in (frames.use.astype(int), number, frames.weight)
+        )
+        some = used > 0
+        used, middle = used[some], total[some] / used[some]
+        parts.append((stretch, used, middle, weight[some] / used))
+        (i, j), away = upper_indices(len(middle)), 0.0
+        # where f needs t1 < t2, that inside a block is f of the mean lag there
+        if model.fitted.point.problem.model.ordered_times:
+            far = frames.min_lag + (used[i] - frames.min_lag - 1) / 3
+            away = np.where((i == j) & (used[i] > frames.min_lag), far / 2, 0.0)
+        times.append((model.time(middle[i] - away), model.time(middle[j] + away)))
+    t1, t2 = (np.concatenate(sides) for sides in zip(*times, strict=True))
     if with_fields:
-        f, slopes = model.f_and_slopes(*times)
-        fields = np.zeros((1 + len(slopes), len(middle), len(middle)))
-        fields[0, i, j], fields[1:, i, j] = f, slopes
+        f, slopes = model.f_and_slopes(t1, t2)
+        values = np.concatenate([model.g(f, t1, t2)[None], f[None], slopes])
     else:
-        f, fields = model.f(*times), np.zeros((0, len(middle), len(middle)))
-    g, distance = np.zeros((len(middle), len(middle))), 0.0
-    g[i, j] = model.g(f, *times)
-    g += np.triu(g, 1).T
-    np.fill_diagonal(g, 1.0)
-    if model.evaluation.sign_at is None:
-        g, distance = nearest_correlation(g)
-    known_share = None
-    if frames.known_share is not None:
-        lag = middle - middle[:, None]
-        np.fill_diagonal(lag, (used + 1) / 3)  # the mean of those inside a block
-        known_share = frames.known_share.at(np.broadcast_to(middle[:, None], lag.shape), lag)
-    return Blocks(stretch, g, distance, contrast, used, middle, weight, fields, known_share)
+        values = model.g(model.f(t1, t2), t1, t2)[None]
+    edges, blocks = np.cumsum([len(first) for first, _ in times])[:-1], []
+    for part, of_part in zip(parts, np.split(values, edges, axis=1), strict=True):
+        stretch, used, middle, weight = part
+        i, j = upper_indices(n := len(middle))
+        g, distance, known_share = np.empty((n, n)), 0.0, None
+        g[i, j] = g[j, i] = of_part[0]
+        np.fill_diagonal(g, 1.0)
+        if model.evaluation.sign_at is None:
+            g, distance = nearest_correlation(g)
+        fields = np.ones((len(values) * with_fields, n, n))
+        fields[1:, i, j] = of_part[1:]
+        if frames.known_share is not None:
+            lag = middle - middle[:, None]
+            np.fill_diagonal(lag, (used + 1) / 3)  # the mean of those inside a block
+            known_share = frames.known_share.at(np.broadcast_to(middle[:, None], lag.shape), lag)
+        of_frames = used, middle, weight
+        blocks.append(Blocks(stretch, g, distance, contrast, *of_frames, fields, known_share))
+    return blocks
 
 
-def noise_of_cells(blocks: Blocks, intervals: list[Interval]) -> NoiseCovariance:
-    (low, high), cells = blocks.stretch.represents, np.array(intervals, int).reshape(-1, 4)
-    mine = np.flatnonzero((low <= cells[:, 0]) & (cells[:, 1] <= high))
-    noise = NoiseCovariance(*np.zeros((3, len(cells), len(cells))))
-    if len(mine):
-        of_mine = cell_noise(blocks, _cells(blocks, cells[mine]))
-        for whole, term in zip(noise, of_mine, strict=True):
+def noise_of_cells(stretches: list[Blocks], intervals: list[Interval]) -> NoiseCovariance:
+    """Return the noise of the means over cells, in the order of their ages, each in at most one stretch."""
+    cells = np.array(intervals, int).reshape(-1, 4)
+    noise = np.zeros((3, len(cells), len(cells)))
+    for blocks in stretches:
+        low, high = blocks.stretch.represents
+        some = slice(*np.searchsorted(cells[:, 0], [low, high]).tolist())
+        if len(cells[some]) and blocks.rows.any():
             # the mean over all first frames that the stretch stands for is less noisy than that over its own
-            whole[np.ix_(mine, mine)] = term * blocks.stretch.share
-    return noise
+            of_cells = cell_noise(blocks, _cells(blocks, cells[some]))
+            noise[:, some, some] = np.stack(of_cells) * blocks.stretch.share
+    return NoiseCovariance(*noise)
 
 
 def noise_of_fields(
-    blocks: Blocks, lowest: int
+    stretches: list[Blocks], lowest: int
 ) -> tuple[NoiseCovariance, Float[np.ndarray, "column column"]]:
-    middle, used = blocks.middle, blocks.frames
-    far = middle[None, :] - middle[:, None] >= lowest - 0.5
-    far |= np.eye(len(middle), dtype=bool) & (used > lowest)
-    scale = np.outer(blocks.inverse, blocks.inverse) * np.triu(far)
-    plain = np.concatenate([np.ones((1, *far.shape)), blocks.fields])
-    plain = np.where(scale > 0, plain, 0.0)
-    fields = plain * scale
-    noise, share = field_noise(blocks, fields), blocks.stretch.share
-    counted = fields * (blocks.pairs * blocks.rows[:, None])
-    weights = np.tensordot(counted, plain, ((1, 2), (1, 2))) / share
-    return NoiseCovariance(*(term / share for term in noise)), weights
+    """Return the noise of the sums of fields over all pairs, and their weights; of none without blocks."""
+    number = len(stretches[0].fields) if stretches else 0
+    sums = np.zeros((4, number, number))
+    for blocks in stretches:
+        far = blocks.middle - blocks.middle[:, None] >= lowest - 0.5
+        np.fill_diagonal(far, blocks.frames > lowest)
+        scale = np.triu(far * np.outer(blocks.inverse, blocks.inverse))
+        plain = np.where(scale > 0, blocks.fields, 0.0)
+        fields = plain * scale
+        counted = fields * (blocks.pairs * blocks.rows[:, None])
+        weights = counted.reshape(number, -1) @ plain.reshape(number, -1).T
+        sums += np.stack([*field_noise(blocks, fields), weights]) / blocks.stretch.share
+    return NoiseCovariance(*sums[:3]), sums[3]
 
 
 def _cells(blocks: Blocks, cells: Int[np.ndarray, "cell 4"]) -> CellPairs:
     """Return cells as sums over blocks; those of a stretch that stands for more are of its core alone."""
-    middle, used, rows = blocks.middle, blocks.frames, blocks.rows
+    middle, used, n = blocks.middle, blocks.frames, len(blocks.middle)
     whole = blocks.stretch.core == blocks.stretch.represents
-    ages, of_age = np.unique(cells[:, :2], axis=0, return_inverse=True)
-    of_age = of_age.ravel()  # NumPy 2.0.0 returns a column
-    most, n = int(np.bincount(of_age).max()), len(middle)
-    number = np.full((len(ages), most), -1)
-    start, end = (np.zeros((most, n), int) for _ in range(2))
-    first, stop = [], 0
-    for a, age in enumerate(ages):
-        slots = np.flatnonzero(of_age == a)
-        of_rows = np.flatnonzero((middle >= age[0]) & (middle < age[1]) if whole else rows)
-        first.append(int(of_rows[0]))
-        stop, k = int(of_rows[-1]) + 1, len(slots)
-        number[a, :k] = slots
-        shortest, after = cells[slots, 2:, None].transpose(1, 0, 2)
-        low = np.searchsorted(middle, middle[of_rows] + shortest - 0.5)
-        low = np.maximum(low, of_rows + 1)
-        low[0] = np.where(used[of_rows] > shortest[0], of_rows, low[0])  # the pairs inside it, too
-        high = np.maximum(np.searchsorted(middle, middle[of_rows] + after - 0.5), low)
-        empty = (high <= low).all(1)  # beyond the middle of the last block
-        low[empty, 0], high[empty, 0] = n - 1, n
-        start[:k, of_rows], end[:k, of_rows] = low, high
-    return CellPairs(np.array(first), stop, start, end, number)
+    ages = cells[:, :2] if whole else np.tile(blocks.stretch.core, (len(cells), 1))
+    rows = np.searchsorted(middle, ages)
+    row, cell = joined_ranges(*rows.T)
+    shortest, after = cells[cell, 2:].T
+    low = np.maximum(np.searchsorted(middle, middle[row] + shortest - 0.5), row + 1)
+    first_of_age = np.diff(cells[:, 0], prepend=-1) != 0
+    inside = first_of_age[cell] & (used[row] > shortest)  # the pairs inside a block, too
+    low = np.where(inside, row, low)
+    high = np.maximum(np.searchsorted(middle, middle[row] + after - 0.5), low)
+    # beyond the middle of the last block
+    empty = np.bincount(cell, high - low, len(cells)) == 0
+    first = np.searchsorted(cell, np.flatnonzero(empty))
+    low[first], high[first] = n - 1, n
+    return CellPairs(rows, low, high)

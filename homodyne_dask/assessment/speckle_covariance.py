@@ -13,16 +13,18 @@ frame twice.
 P and μ follow from residuals averaged over cells of age and lag, by restricted maximum likelihood.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.linalg import get_lapack_funcs
+from scipy.sparse import csr_array
 
-from homodyne_dask.solver.array_shapes import Matrix, Moved, PerCell, PerCounts, Vector
+from homodyne_dask.solver.array_shapes import Matrix, Moved, PerCounts, Vector
 
 MEAN_COUNTS = np.geomspace(0.003, 300, 41)
 """Values of μ over which the likelihood is averaged where counts are unknown: below the first all noise is
@@ -48,17 +50,27 @@ dpotrf, dpotri, dpstrf, dtrtrs = get_lapack_funcs(
 )
 
 
-class CellPairs(NamedTuple):
-    """Cells of age and lag as sums over pairs of blocks of frames; the age is that of the first."""
+upper_indices = lru_cache(maxsize=64)(np.triu_indices)
 
-    first: Int[np.ndarray, " age"]
-    """The first block of each interval of age; they follow each other up to `stop`."""
-    stop: int
-    start: Int[np.ndarray, "slot block"]
-    end: Int[np.ndarray, "slot block"]
+
+class CellPairs(NamedTuple):
+    """Cells of age and lag, in the order of their ages, as sums over pairs of blocks of frames."""
+
+    rows: Int[np.ndarray, "cell 2"]
+    """First blocks of pairs, as a range; those of one age have the same, and ages do not overlap."""
+    start: Int[np.ndarray, " row"]
+    """The first partner of each of these blocks, one cell after the other."""
+    end: Int[np.ndarray, " row"]
     """The one after its last partner; a block that starts with itself holds the pairs inside it, too."""
-    number: Int[np.ndarray, "age slot"]
-    """The cell, -1 for none."""
+
+
+def joined_ranges(
+    start: Int[np.ndarray, " range"], stop: Int[np.ndarray, " range"]
+) -> tuple[Int[np.ndarray, " value"], Int[np.ndarray, " value"]]:
+    """Return the values of ranges one after the other, and the number of the range of each."""
+    size = stop - start
+    number = np.repeat(np.arange(len(size)), size)
+    return np.arange(len(number)) + (stop - np.cumsum(size))[number], number
 
 
 class FrameStretch(NamedTuple):
@@ -73,7 +85,8 @@ class FrameStretch(NamedTuple):
         return (self.core[1] - self.core[0]) / (self.represents[1] - self.represents[0])
 
 
-class Blocks(NamedTuple):
+@dataclass(frozen=True)
+class Blocks:
     """A stretch of frames of one bin, in blocks whose frames see one speckle pattern."""
 
     stretch: FrameStretch
@@ -89,14 +102,15 @@ class Blocks(NamedTuple):
     inverse: Float[np.ndarray, " block"]
     """Mean of 1/sigma_row² over these."""
     fields: Float[np.ndarray, "column block block"]
-    """f and its derivatives of a block and a later one or itself; none where only g was wanted."""
+    """1, f and its derivatives of a block and a later one or itself; none where only g was wanted."""
     known_share: Float[np.ndarray, "block block"] | None = None
     """Of the pairs of a block and a later one, and inside each; None where all are known."""
 
-    @property
+    @cached_property
     def pairs(self) -> Float[np.ndarray, "block block"]:
         n = self.frames.astype(float)
-        pairs = np.triu(np.outer(n, n) - np.diag(n * (n + 1) / 2))
+        pairs = np.triu(np.outer(n, n))
+        np.fill_diagonal(pairs, n * (n - 1) / 2)
         return pairs if self.known_share is None else pairs * self.known_share
 
     @property
@@ -155,77 +169,58 @@ def cell_noise(blocks: Blocks, cells: CellPairs) -> NoiseCovariance:
     multiplied by what the cumulants and the division by the mean counts do to the variance of a pair with the
     mean f of the cell.
     """
-    b, per_frame = blocks.contrast, 1 / blocks.frames.astype(float)
-    F, pairs = b * blocks.g**2, blocks.pairs
+    b, n, number = blocks.contrast, len(blocks.g), len(cells.rows)
+    F, per_frame = b * blocks.g**2, 1 / blocks.frames.astype(float)
+    row, cell_of_row = joined_ranges(*cells.rows.T)
+    j, place = joined_ranges(cells.start, cells.end)
+    i, cell = row[place], cell_of_row[place]
+    weight = blocks.pairs[i, j]
+    total = np.bincount(cell, weight, number)
+    weight *= (0.5 / np.where(total > 0, total, 1.0))[cell]  # half the weights W; A = W + Wᵀ
+    f = 2 / b * np.bincount(cell, weight * F[i, j], number)
+    leading = _leading(F)
+    begins = np.append(np.flatnonzero(np.diff(cells.rows[:, 0], prepend=-1)), number)
+    slot = np.arange(number) - np.repeat(begins[:-1], np.diff(begins))
+    both = np.zeros((n, n, 2, int(slot.max()) + 1))  # W F and W D, D of `per_frame`
+    both[i, j, 1, slot[cell]] = weight * per_frame[j]
+    stops = np.append(0, np.cumsum(cells.end - cells.start))
+    both[row, :, 0, slot[cell_of_row]] = csr_array((weight, j, stops), (len(row), n)) @ leading
+    # 4 <A, F W' F> and 4 <A, F W' D + D W' F>, A by its pairs in both orders
+    pointer = 2 * np.searchsorted(cell, np.arange(number + 1)).astype(np.int32)
+    first, second = np.stack([i, j, j, i], axis=1).astype(np.int32).reshape(-1, 2).T
+    in_both_orders = np.repeat(weight, 2)
+    noise = np.empty((2, number, number))
+    for begin, stop in pairwise(begins.tolist()):
+        low, high = cells.rows[begin].tolist()
+        some = both[low:high, low:, :, : stop - begin]
+        product = leading[low:, low:high] @ some.reshape(high - low, -1)
+        product = product.reshape(n - low, n - low, 2, stop - begin)
+        product[: high - low, :, 1] += per_frame[low:high, None, None] * some[:, :, 0]
+        # this age and later ones, whose pairs are of these blocks and later ones
+        rest = slice(pointer[begin], None)
+        index = first[rest] * np.int32(n - low) + (second[rest] - np.int32(low * (n - low + 1)))
+        shape = number - begin, (n - low) ** 2
+        A = csr_array((in_both_orders[rest], index, pointer[begin:] - pointer[begin]), shape)
+        traces = (A @ product.reshape(shape[1], -1)).reshape(number - begin, 2, -1).swapaxes(0, 1)
+        noise[:, begin:, begin:stop] = traces
+        noise[:, begin:stop, begin:] = np.swapaxes(traces, 1, 2)
+    # twice roots of the variance of a pair over that of normal deviations, without counts and with one
+    of_constant = 2 * np.sqrt(1 + b * (4 * f - 4 * f**2 + 2 * f**3) / (1 + f**2))
+    of_counted = 2 * np.sqrt(1 + b * (2 * f - f**2))
+    noise[0] *= np.outer(of_constant, of_constant)
+    noise[1] *= np.outer(of_counted, of_counted)
+    twice = np.diag((1 + b * f) * (total > 0) / np.maximum(total, 1))
+    return NoiseCovariance(noise[0], noise[1], twice)
+
+
+def _leading(F: Matrix) -> Matrix:
+    """Return a covariance in its leading directions: itself, unless some are negligible."""
     factor, pivot, rank, _ = dpstrf(F, tol=NEGLIGIBLE * F[0, 0], lower=1)  # with pivots
+    if rank == len(F):
+        return F
     root = np.zeros((len(F), rank))
     root[pivot - 1] = np.tril(factor)[:, :rank]
-    leading = root @ root.T  # F in its leading directions
-    ages = [_cells_of_age(cells, age, pairs, leading, per_frame) for age in range(len(cells.first))]
-    edges = np.cumsum([0, *(len(of_age.total) for of_age in ages)])
-    places = [slice(*place) for place in pairwise(edges.tolist())]
-    constant, counted = np.zeros((2, edges[-1], edges[-1]))
-    for n, of_later in enumerate(ages):
-        for earlier, of_earlier in zip(places[: n + 1], ages[: n + 1], strict=True):
-            traces = _traces_of_ages(of_later, of_earlier, leading, per_frame)
-            for whole, block in zip((constant, counted), traces, strict=True):
-                whole[places[n], earlier] = block
-                whole[earlier, places[n]] = block.T
-    total = np.concatenate([of_age.total for of_age in ages])
-    mean = [np.einsum("isj,ij->s", of_age.W, F[of_age.rows]) for of_age in ages]
-    f = 2 / b * np.concatenate(mean)
-    # roots of the variance of a pair over that of normal deviations, without counts and with one
-    of_constant = np.sqrt(1 + b * (4 * f - 4 * f**2 + 2 * f**3) / (1 + f**2))
-    of_counted = np.sqrt(1 + b * (2 * f - f**2))
-    noise = (
-        constant * np.outer(of_constant, of_constant),
-        counted * np.outer(of_counted, of_counted),
-        np.diag((1 + b * f) * (total > 0) / np.maximum(total, 1)),
-    )
-    order = np.argsort(cells.number[cells.number >= 0])
-    return NoiseCovariance(*(term[order][:, order] for term in noise))
-
-
-class _CellsOfAge(NamedTuple):
-    rows: slice
-    W: Float[np.ndarray, "row cell n"]
-    """Half the weights of pairs; the pairs of a cell sum to 1/2."""
-    both: Float[np.ndarray, "row 2*cell n"]
-    """W F, and W D."""
-    total: PerCell
-
-
-def _cells_of_age(
-    cells: CellPairs, age: int, pairs: Matrix, F: Matrix, per_frame: Vector
-) -> _CellsOfAge:
-    rows = slice(*np.append(cells.first, cells.stop)[age : age + 2].tolist())
-    slots, block = cells.number[age] >= 0, np.arange(len(F))
-    start, end = (block_of[slots, rows].T[:, :, None] for block_of in (cells.start, cells.end))
-    W = ((block >= start) & (block < end)) * pairs[rows, None]
-    total = W.sum((0, 2))
-    W *= (0.5 / np.where(total > 0, total, 1.0))[:, None]
-    WF = (W.reshape(-1, len(F)) @ F).reshape(W.shape)
-    return _CellsOfAge(rows, W, np.concatenate([WF, W * per_frame], axis=1), total)
-
-
-def _traces_of_ages(
-    a: _CellsOfAge, b: _CellsOfAge, F: Matrix, per_frame: Vector
-) -> tuple[Float[np.ndarray, "cell other"], Float[np.ndarray, "cell other"]]:
-    """Return 2 tr(A F A' F) and 4 tr(A F A' D) of cells, A = W + Wᵀ of their weights, D of `per_frame`."""
-    first, (height, cells, n) = a.rows.start, a.W.shape
-    W, both = a.W[:, :, first:], b.both[:, :, first:]
-    right = (F[a.rows, b.rows] @ both.reshape(len(both), -1)).reshape(height, -1, n - first)
-    traces = (W @ np.swapaxes(right, 1, 2)).sum(0)  # tr(Wᵀ F W' F) and tr(Wᵀ F W' D)
-    rows_of_a = a.both[:, :cells, b.rows].transpose(1, 0, 2).reshape(cells, -1)
-    traces += rows_of_a @ both[:, :, :height].transpose(2, 0, 1).reshape(rows_of_a.shape[1], -1)
-    traces *= 4
-    constant, counted = traces[:, : len(both[0]) // 2], traces[:, len(both[0]) // 2 :]
-    if a is b:
-        size = per_frame[a.rows, None, None]
-        counted += 4 * ((a.both[:, :cells, first:] * size) @ np.swapaxes(W, 1, 2)).sum(0)
-        turned = (W[:, :, :height] * size.T).transpose(1, 2, 0).reshape(cells, -1)
-        counted += 4 * turned @ rows_of_a.T
-    return constant, counted
+    return root @ root.T
 
 
 def field_noise(blocks: Blocks, fields: Float[np.ndarray, "field block block"]) -> NoiseCovariance:
@@ -259,7 +254,8 @@ def field_noise(blocks: Blocks, fields: Float[np.ndarray, "field block block"]) 
     constant = 2 * _product(AF_rows, turned[0]) + 4 * contrast**3 * _product(Bg_rows, turned[1])
     merged = MOST_MERGED if whole else OF_STRETCHES
     constant += 2 * contrast**3 * _opposite(A_rows, A, g, some, merged)
-    across = b_rows @ _diagonals(g, Bg).T + _diagonals(g[some], Bg_rows) @ b.T
+    across = b_rows @ np.einsum("ji,aji->ia", g, Bg)
+    across += np.einsum("ji,aji->ai", g[some], Bg_rows) @ b.T
     constant += b_rows @ F @ b.T - 2 * contrast**2 * across
     by_first = (AF_rows + 2 * contrast**2 * Bg_rows * g[some]) * per_frame[some, None]
     counted = 2 * _product(by_first, A[:, some])
@@ -286,10 +282,6 @@ def _product(
     return fields.reshape(len(fields), -1) @ others.reshape(len(others), -1).T
 
 
-def _diagonals(g: Matrix, products: Float[np.ndarray, "field n n"]) -> Float[np.ndarray, "field n"]:
-    return np.einsum("ji,aji->ai", g, products)
-
-
 def _opposite(
     fields: Float[np.ndarray, "field row n"],
     others: Float[np.ndarray, "field n n"],
@@ -297,21 +289,25 @@ def _opposite(
     rows: slice,
     most: int,
 ) -> Float[np.ndarray, "field field"]:
-    """Return Σ A12 A'34 g13 g32 g24 g41, with neighbouring blocks merged: it is a small part of the whole."""
-    n = len(g)
-    first = np.unique(np.linspace(0, n, min(n, most) + 1).astype(int)[:-1])
-    merge = (
-        np.searchsorted(first, np.arange(n), "right") - 1 == np.arange(len(first))[:, None]
-    ) * 1.0
-    g = merge @ g @ merge.T / np.outer(merge.sum(1), merge.sum(1))
-    both = (g[:, :, None] * g[:, None, :]).reshape(len(g), -1)  # g13 g14 for every 1 and (3, 4)
+    """Return Σ A12 A'34 g13 g32 g24 g41, with neighbouring blocks merged: it is a small part of the whole.
+
+    others: symmetric.
+    """
+    merge, size = _neighbours(len(g), most)
+    g = merge @ g @ merge.T / np.outer(size, size)
+    third, fourth = upper_indices(len(g))
+    both = g[:, third] * g[:, fourth]  # g13 g14 for every 1; all is symmetric in 3 and 4
     sums = (merge[:, rows] @ fields @ merge.T) @ both
-    sums = np.einsum("aix,ix->ax", sums, both)
-    return sums @ (merge @ others @ merge.T).reshape(len(others), -1).T
+    sums *= both
+    others = (merge @ others @ merge.T)[:, third, fourth] * np.where(third == fourth, 1, 2)
+    return sums.sum(1) @ others.T
 
 
-def sum_over_stretches(noises: list[NoiseCovariance]) -> NoiseCovariance:
-    return NoiseCovariance(*(np.sum(terms, axis=0) for terms in zip(*noises, strict=True)))
+@lru_cache(maxsize=64)
+def _neighbours(n: int, most: int) -> tuple[Float[np.ndarray, "k n"], Int[np.ndarray, " k"]]:
+    """Return a map to sums over neighbouring blocks, at most so many, and the number of blocks of each."""
+    size = np.diff(np.linspace(0, n, min(n, most) + 1).astype(int))
+    return np.repeat(np.eye(len(size)), size, axis=1), size
 
 
 class NoiseFit(NamedTuple):
@@ -366,16 +362,29 @@ def likely_noise(
     residuals: Float[np.ndarray, "k bin"], noise: NoiseCovariance, mean_counts: PerCounts
 ) -> list[NoiseFit]:
     """Return what `left_by_fit` says of P and μ by restricted maximum likelihood, not yet whitened."""
-    residuals, number = np.asfortranarray(residuals), len(mean_counts)
+    residuals, every = np.asfortranarray(residuals), np.arange(len(mean_counts))
     k, several = residuals.shape
-    square, likelihood = np.ones((number, several)), np.full((number, several), -np.inf)
-    for n in _from_coarse_to_fine(likelihood):
-        root = _root(noise.at(float(mean_counts[n])))
-        white, _ = dtrtrs(root, residuals, lower=1)
-        square[n] = (white**2).sum(0)
-        likelihood[n] = -np.log(np.diag(root)).sum() - 0.5 * k * np.log(square[n])
+    sizes, terms = mean_counts[:, None] ** -np.arange(3.0), np.reshape(noise, (3, -1))
+    square = np.ones((len(every), several))
+    likelihood = np.full(square.shape, -np.inf)
+
+    def add(some: Int[np.ndarray, " some"]) -> None:
+        for n, covariance in zip(some, sizes[some] @ terms, strict=True):
+            root = _root(covariance.reshape(k, k))
+            white, _ = dtrtrs(root, residuals, lower=1)
+            square[n] = (white**2).sum(0)
+            likelihood[n] = -np.log(root.diagonal()).sum()
+        likelihood[some] -= 0.5 * k * np.log(square[some])
+
+    add(coarse := every[::COARSE])
+    near = coarse[(likelihood[coarse] >= likelihood[coarse].max(0) - FAR_BELOW).any(1)]
+    between = (np.abs(every[:, None] - near) < COARSE).any(1)
+    between[coarse] = False
+    add(every[between])
     weight = np.exp(likelihood - likelihood.max(0))
-    share, squares = np.copy((weight / weight.sum(0)).T), np.copy(square.T)
+    # of each bin in one piece, as it comes from a worker: sums round by this
+    shares = weight / weight.sum(0)
+    share, squares = (np.ascontiguousarray(of_mu.T) for of_mu in (shares, square))
     return [
         NoiseFit(mean_counts, *of_bin, k, np.zeros(0))
         for of_bin in zip(share, squares, likelihood.max(0).tolist(), strict=True)
@@ -402,16 +411,6 @@ def _root(covariance: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
     if failed:
         raise np.linalg.LinAlgError(f"the noise of cells is not positive in direction {failed}")
     return root
-
-
-def _from_coarse_to_fine(likelihood: Float[np.ndarray, "mu bin"]) -> Iterator[int]:
-    """Yield which μ to try next, given the logarithms of the likelihood of those tried so far."""
-    every = np.arange(len(likelihood))
-    coarse = every[::COARSE]
-    yield from coarse.tolist()
-    near = coarse[(likelihood[coarse] >= likelihood[coarse].max(0) - FAR_BELOW).any(1)]
-    between = (np.abs(every[:, None] - near) < COARSE).any(1)
-    yield from np.setdiff1d(every[between], coarse).tolist()
 
 
 def regular(covariance: Matrix) -> Matrix:

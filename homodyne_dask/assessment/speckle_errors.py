@@ -46,6 +46,7 @@ from homodyne_dask.assessment.speckle_covariance import (
 from homodyne_dask.assessment.speckle_noise import (
     BinData,
     BinNoise,
+    FineAverages,
     NoiseCache,
     OfGroup,
     fitted_point,
@@ -113,9 +114,11 @@ def noise_of_groups(
     point = evaluation_of(problem.model).point(problem, context.theta, scan.time)
     fitted = FittedPoint(point, scan.time, *context.units)
     averaged, sigma_row = _stored(context.selection, problem.min_lag, nodes_of(problem))
+    fine = FineAverages(fitted, (data.place for group in groups for data in group), averaged)
 
     def whole(data: BinData) -> BinData:
         return data._replace(
+            fine=fine,
             averaged=averaged.of_bins([data.bin]),
             frames=BinFrames(scan.frames, scan.use, sigma_row[data.bin, scan.use], problem.min_lag),
         )
@@ -187,7 +190,7 @@ class BinExecutor:
     ) -> list[list[BinNoise] | None]:
         _, local, distributed_tasks = _with_dask()
         noises: dict[int, list[list[BinNoise] | None]] = {}
-        small = {"averaged": NO_CELLS, "frames": NO_FRAMES}  # workers read these
+        small = {"averaged": NO_CELLS, "frames": NO_FRAMES, "fine": None}  # workers read these
         sent = [[[data._replace(**small) for data in group] for group in task] for task in tasks]
         running = self.passes.client if self._have_cores else None
         with local.local_cluster() if running is None else nullcontext(running) as client:

@@ -35,7 +35,6 @@ from homodyne_dask.assessment.speckle_covariance import (
     likely_sizes,
     pair_variance,
     regular,
-    sum_over_stretches,
     whitened,
 )
 from homodyne_dask.kernels.backend import evaluation_of
@@ -82,8 +81,8 @@ Q_ALIKE = 0.03
 """Relative distance of neighbouring rings, up to which their f are compared."""
 COUNTS_ALIKE = 0.05
 """Relative width of the intervals of known counts in which bins that share their noise have one μ."""
-AT_ONCE = 4_000_000
-"""Values of f and its derivatives that are held before they are averaged."""
+AT_ONCE = 400_000
+"""Values of f and its derivatives that are computed together before they are averaged."""
 OF_DATA = 0.5
 """Share of the information on a combination of parameters that comes from the data, and not from the
 smoothness of rates, above which the combination counts as fitted."""
@@ -123,8 +122,10 @@ class Averages(NamedTuple):
 
     def with_noise(self, blocks: list[Blocks]) -> "tuple[Averages, NoiseCovariance]":
         """Return the cells that hold a pair of blocks, with their noise: others hold few pairs."""
-        noise = sum_over_stretches([noise_of_cells(stretch, self.intervals) for stretch in blocks])
+        noise = noise_of_cells(blocks, self.intervals)
         with_pairs = np.diag(noise.counted_twice) > 0
+        if with_pairs.all():
+            return self, noise
         terms = (term[np.ix_(with_pairs, with_pairs)] for term in noise)
         return self.of_cells(with_pairs), NoiseCovariance(*terms)
 
@@ -256,10 +257,36 @@ def noise_of_mean(
     )  # fmt: skip
 
 
+Place = tuple[float, float]
+"""q [1/Å], 1 where the model has none, and φ [degree], 0 where it is isotropic."""
+
+
+class FineAverages:
+    """Means over the finest cells of f and of its derivatives by the scaled parameters that moved, of some
+    places at a time; NaN where a cell has no pair."""
+
+    def __init__(self, point: FittedPoint, places: Iterable[Place], averaged: AveragedCells):
+        self.point, self.points, self.cells = point, averaged.points_of(0), len(averaged.intervals)
+        self.places = list(dict.fromkeys(places))
+        self.number = {place: n for n, place in enumerate(self.places)}
+        self.together = max(AT_ONCE // max(len(self.points.i) * (1 + len(point.units)), 1), 1)
+        self.computed: dict[int, tuple[np.ndarray, ...]] = {}
+
+    def at(self, place: Place) -> tuple[Float[np.ndarray, " fine"], Float[np.ndarray, "m fine"]]:
+        chunk, n = divmod(self.number[place], self.together)
+        if chunk not in self.computed:
+            points, time, first = self.points, self.point.time, chunk * self.together
+            times = (np.interp(side, np.arange(len(time)), time) for side in (points.i, points.j))
+            q, phi = np.array(self.places[first : first + self.together]).T
+            values = self.point.f_and_slopes(q, phi, *times)
+            self.computed[chunk] = tuple(points.mean(value, self.cells) for value in values)
+        f, slopes = self.computed[chunk]
+        return f[n], slopes[n]
+
+
 class BinData(NamedTuple):
     bin: int
-    place: tuple[float, float]
-    """q [1/Å], 1 where the model has none, and φ [degree]."""
+    place: Place
     offset: float
     contrast: float
     frames: BinFrames
@@ -272,6 +299,8 @@ class BinData(NamedTuple):
     where χ² is no sum of squares, and where averages or cells are fitted."""
     means: Averages | None = None
     """Over the finest cells, of data that are means over cells of age and lag."""
+    fine: FineAverages | None = None
+    """Of this place and others; None where bins know different pairs."""
     weights: Float[np.ndarray, "column column"] | None = None
     """`ModelNoise.weights` over single pairs, of a model with a frozen part: the noise of it that all pairs
     have is far larger than that of other parameters, and is not to look like them in blocks of frames."""
@@ -311,9 +340,8 @@ class ComputedNoise(NamedTuple):
     """Of the finest cells."""
 
     def holds_for(self, data: BinData, point: FittedPoint, f: Float[np.ndarray, " fine"]) -> bool:
-        isotropic = point.point.problem.model.isotropic
         return (
-            (data.place[:1] == self.data.place[:1] if isotropic else data.place == self.data.place)
+            data.place == self.data.place
             and len(f) == len(self.f)
             # before the others: of hundreds of scans few pass
             and bool(np.abs(f - self.f).max() < F_ALIKE / 2)
@@ -356,8 +384,8 @@ def noise_of_bins(
     reduced, at_place = end.reduced, dict[object, list[list[BinData]]]()
     if (reduced.chisqr_per_bin[bins] <= reduced.rounding_per_bin[bins]).any():
         return None
-    places = _places(end, point, bins, averaged, means)
     every = list(_data_of_bins(end, point, bins, averaged, means))
+    places = _places(end, every)
     for data in sorted(every, key=lambda data: data.contrast):
         groups_there = at_place.setdefault(places[data.bin], [])
         group = next((group for group in groups_there if data.alike(group[0])), None)
@@ -380,42 +408,28 @@ def _middle_first(group: list[BinData]) -> list[BinData]:
     return [group[middle], *group[:middle], *group[middle + 1 :]]
 
 
-def _places(
-    end: FitEnd,
-    point: FittedPoint,
-    bins: Sequence[int],
-    averaged: AveragedCells,
-    means: CellMeans | None,
-) -> dict[int, object]:
+def _places(end: FitEnd, every: Sequence[BinData]) -> dict[int, object]:
     """Return the place of each bin: f of bins in one place is all but the same."""
-    scan = end.request.scan
-    if means is not None:
-        return {b: b for b in bins}
-    q, phi = scan.q_or_one, scan.phi
-    if end.request.problem.model.isotropic and len(averaged.points) == 1:
-        rings, ring = np.unique(q[bins], return_inverse=True)
-        return dict(zip(bins, _alike_rings(point, rings, averaged)[ring].tolist(), strict=True))
-    several = len(np.unique(scan.scan_number)) > 1
-    return {b: (float(q[b]), float(phi[b])) if several else b for b in bins}
+    if every[0].means is not None:
+        return {data.bin: data.bin for data in every}
+    if end.request.problem.model.isotropic and (fine := every[0].fine) is not None:
+        rings, ring = np.unique([data.place[0] for data in every], return_inverse=True)
+        numbers = _alike_rings(fine, rings)[ring].tolist()
+        return {data.bin: number for data, number in zip(every, numbers, strict=True)}
+    several = len(np.unique(end.request.scan.scan_number)) > 1
+    return {data.bin: data.place if several else data.bin for data in every}
 
 
-def _alike_rings(
-    point: FittedPoint, q: Float[np.ndarray, " ring"], averaged: AveragedCells
-) -> Int[np.ndarray, " ring"]:
+def _alike_rings(fine: FineAverages, q: Float[np.ndarray, " ring"]) -> Int[np.ndarray, " ring"]:
     """Return numbers of rings, in ascending order of q: those with the same have f all but the same."""
-    follows = np.append(False, np.diff(q) < Q_ALIKE * q[1:])
-    if not follows.any():
-        return np.arange(len(q))
-    points, number, first = averaged.points_of(0), np.zeros(len(q), int), None
-    some = max(AT_ONCE // max(len(points.i) * (1 + len(point.units)), 1), 1)
-    for start in range(0, len(q), some):
-        rings = q[start : start + some]
-        fine = map(np.nan_to_num, fine_averages(point, rings, np.zeros(len(rings)), averaged))
-        for n, (f, slopes) in enumerate(zip(*fine, strict=True), start):
-            if first is not None and follows[n] and _alike(f, slopes, *first):
-                number[n] = number[n - 1]
-            else:
-                first, number[n] = (f, slopes), n
+    follows, number = np.append(False, np.diff(q) < Q_ALIKE * q[1:]), np.arange(len(q))
+    first = None
+    for n in range(len(q)) if follows.any() else ():
+        values = [np.nan_to_num(value) for value in fine.at((q[n], 0.0))]
+        if first is not None and follows[n] and _alike(*values, *first):
+            number[n] = number[n - 1]
+        else:
+            first = values
     return number
 
 
@@ -425,18 +439,6 @@ def _alike(f: PerCell, slopes: np.ndarray, of_first: PerCell, slopes_of_first: n
         (np.abs(f - of_first) < F_ALIKE).all()
         and (np.abs(slopes - slopes_of_first) <= SLOPES_ALIKE * largest).all()
     )
-
-
-def fine_averages(
-    point: FittedPoint, q: PerBin, phi: PerBin, averaged: AveragedCells
-) -> tuple[Float[np.ndarray, "bin fine"], Float[np.ndarray, "bin m fine"]]:
-    """Return the means over the finest cells of f and of its derivatives by the scaled parameters that moved;
-    NaN where a cell has no pair."""
-    points, number, time = averaged.points_of(0), len(averaged.intervals), point.time
-    frames = np.arange(len(time))
-    times = np.interp(points.i, frames, time), np.interp(points.j, frames, time)
-    f, slopes = (points.mean(values, number) for values in point.f_and_slopes(q, phi, *times))
-    return f, slopes
 
 
 def _data_of_bins(
@@ -452,6 +454,10 @@ def _data_of_bins(
     grouped = None if means is None else averages_of_means(scan, min_lag, means)
     units = np.append([1.0, 1.0], point.units)
     columns = np.append([0, 2], 3 + np.flatnonzero(point.which))
+    phi = np.zeros(len(q)) if request.problem.model.isotropic else scan.phi
+    places = {b: (float(q[b]), float(phi[b])) for b in bins}
+    alike = means is None and len(averaged.points) == 1
+    fine = FineAverages(point, places.values(), averaged) if alike else None
     for b in bins:
         scatter = weights = of_means = None
         if grouped is not None:
@@ -468,7 +474,7 @@ def _data_of_bins(
         known_share = None if shares is None else shares[b]
         yield BinData(
             bin=b,
-            place=(float(q[b]), float(scan.phi[b])),
+            place=places[b],
             offset=float(reduced.offset[b]),
             contrast=float(reduced.contrast[b]),
             frames=BinFrames(scan.frames, scan.use, sigma_row[b, scan.use], min_lag, known_share),
@@ -476,6 +482,7 @@ def _data_of_bins(
             mean_counts=float(mean_counts[b]),
             scatter=scatter,
             means=of_means,
+            fine=fine,
             weights=weights,
         )
 
@@ -499,21 +506,18 @@ def noise_of_group(
     """Return the noise of a group of bins, with `of_pairs` of sums over pairs, too; None
     with too few cells. cache: of the noise of the model of other scans."""
     model, first = noise_of_model(point, group[0], grid, of_pairs, cache), group[0]
-    every = _cells_of_group(point, model.cells, group)
+    every = _cells_of_group(model.cells, group)
     effective, (moved, number) = None, model.cells.slopes.shape
     if number < moved + 2 + FEWEST_CELLS:
         effective = point.effective
-    columns = []
+    columns, residuals = [], []
     for data, cells in zip(group, every, strict=True):
         slopes = cells.slopes.T if effective is None else cells.slopes.T @ effective
         levels = np.ones(number), cells.f
         columns.append(np.column_stack([*levels, data.noise_contrast * slopes]))
+        residuals.append(cells.c2 - (data.offset + data.contrast * cells.f))
     if number < columns[0].shape[1] + FEWEST_CELLS:
         return None
-    residuals = [
-        cells.c2 - (data.offset + data.contrast * cells.f)
-        for data, cells in zip(group, every, strict=True)
-    ]
     ratios = [data.noise_contrast / model.contrast for data in group]
     counts = np.array([data.mean_counts for data in group]) * ratios
     unexplained = left_by_fit(np.stack(residuals, axis=1), columns[0], model.of_cells)
@@ -526,8 +530,8 @@ def noise_of_group(
         noise, least = _of_pairs(data, noise, inverse, factor, expected)
         noises.append(
             BinNoise(
-                **vars(noise), residual=residual, columns=of_bin, fit=_contiguous(fit),
-                expected=_contiguous(expected), contrast_ratio=ratio, least_pixels=least,
+                **vars(noise), residual=residual, columns=of_bin, fit=fit,
+                expected=expected, contrast_ratio=ratio, least_pixels=least,
             )
         )  # fmt: skip
     return noises
@@ -555,30 +559,19 @@ def _of_pairs(
     return noise, least
 
 
-def _cells_of_group(
-    point: FittedPoint, of_first: Averages, group: Sequence[BinData]
-) -> list[Averages]:
+def _cells_of_group(of_first: Averages, group: Sequence[BinData]) -> list[Averages]:
     """Return the averages of each bin over the cells of the first."""
     if len(group) == 1:
         return [of_first]
-    share, q = of_first.share, np.array([data.place[0] for data in group])
-    c2 = [share @ np.nan_to_num(data.averaged.c2[0]) for data in group[1:]]
-    if (q == q[0]).all():
-        return [of_first, *(of_first._replace(c2=mean) for mean in c2)]
-    rings, ring = np.unique(q[1:], return_inverse=True)
-    fine = fine_averages(point, rings, np.zeros(len(rings)), group[0].averaged)
-    f, slopes = (np.nan_to_num(values) @ share.T for values in fine)
-    of_others = zip(c2, ring, strict=True)
-    return [
-        of_first,
-        *(of_first._replace(c2=mean, f=f[n], slopes=slopes[n]) for mean, n in of_others),
-    ]
-
-
-def _contiguous(fit: NoiseFit) -> NoiseFit:
-    """Return the same, each array in one piece, as it comes from a worker: sums round by this."""
-    arrays = ("mean_counts", "weight", "square", "whitened")
-    return fit._replace(**{name: np.ascontiguousarray(getattr(fit, name)) for name in arrays})
+    share, cells, of_place = of_first.share, [of_first], {group[0].place: of_first}
+    means = np.nan_to_num([data.averaged.c2[0] for data in group[1:]]) @ share.T
+    for data, c2 in zip(group[1:], means, strict=True):
+        if data.place not in of_place:
+            assert data.fine is not None
+            f, slopes = (np.nan_to_num(values) @ share.T for values in data.fine.at(data.place))
+            of_place[data.place] = of_first._replace(f=f, slopes=slopes)
+        cells.append(of_place[data.place]._replace(c2=c2))
+    return cells
 
 
 def noise_of_model(
@@ -590,21 +583,14 @@ def noise_of_model(
 ) -> ModelNoise:
     """Return the noise of a bin at a fitted point, by the model alone (docs/explanation/speckle_noise.md)."""
     model = BinModel(point, *data.place)
-    fine = bin_averages(data.averaged, model) if data.means is None else data.means
+    fine = bin_averages(data, point) if data.means is None else data.means
     for computed in cache or ():
         if computed.holds_for(data, point, fine.f):
             return computed.at_point(data, point, fine, grid.min_pairs)
     division, frames = divided(model, data.frames, data.averaged, grid), data.frames
-    blocks = [
-        blocks_of(model, frames, stretch, data.noise_contrast, of_pairs)
-        for stretch in division.stretches
-    ]
+    blocks = blocks_of(model, frames, division.stretches, data.noise_contrast, of_pairs)
     cells, of_cells = merged_averages(fine, division, grid.min_pairs).with_noise(blocks)
-    of_fields, weights = NoiseCovariance(*np.zeros((3, 0, 0))), np.zeros((0, 0))
-    if of_pairs:
-        of_stretches = (noise_of_fields(stretch, frames.min_lag) for stretch in blocks)
-        noises, squares = zip(*of_stretches, strict=True)
-        of_fields, weights = sum_over_stretches(list(noises)), np.sum(squares, axis=0)
+    of_fields, weights = noise_of_fields(blocks if of_pairs else [], frames.min_lag)
     distance = max(stretch.distance for stretch in blocks)
     noise = ModelNoise(cells, of_cells, of_fields, weights, data.noise_contrast, distance)
     if cache is not None:
@@ -662,8 +648,9 @@ def _least_pixels(
     return np.maximum(variance, 0) / chisqr / scatter
 
 
-def bin_averages(averaged: AveragedCells, model: BinModel) -> Averages:
-    [f], [slopes] = fine_averages(model.fitted, model.q, model.phi, averaged)
+def bin_averages(data: BinData, point: FittedPoint) -> Averages:
+    averaged, fine = data.averaged, data.fine
+    f, slopes = (fine or FineAverages(point, [data.place], averaged)).at(data.place)
     pairs, place = averaged.pairs[0], np.arange(len(f))
     averages = Averages(averaged.intervals, averaged.c2[0], pairs, f, slopes, place, pairs)
     return averages.of_cells((pairs > 0) & np.isfinite(f))
@@ -701,24 +688,26 @@ def averages_of_means(
 
 
 def merged_averages(fine: Averages, division: Division, min_pairs: int) -> Averages:
-    ages, cells, label = division.ages, [], np.full(len(fine.pairs), -1)
+    ages, of_lags = division.ages, [len(lags) for lags in division.lags]
+    age, lags = np.repeat(np.arange(len(of_lags)), of_lags), np.concatenate(division.lags)
     first, _, shortest, end = np.array(fine.intervals, int).reshape(-1, 4).T
     of_age = np.searchsorted(ages, first, "right") - 1
-    for a, lags in enumerate(division.lags):
-        inside = np.flatnonzero(
-            (of_age == a) & (shortest >= lags[0]) & (shortest < lags[-1]) & (end <= lags[-1])
-        )
-        k = np.searchsorted(lags, shortest[inside], "right") - 1
-        whole = end[inside] <= lags[k + 1]
-        inside, k = inside[whole], k[whole]
-        enough = np.bincount(k, fine.pairs[inside], len(lags)) >= min_pairs
-        label[inside] = np.where(enough, len(cells) + np.cumsum(enough) - 1, -1)[k]
-        edges = [(ages[a], ages[a + 1], lags[n], lags[n + 1]) for n in np.flatnonzero(enough)]
-        cells += [Interval(*map(int, cell)) for cell in edges]
-    some, number = label >= 0, len(cells)
-    label_of, pairs = label[some], fine.pairs[some]
-    count = np.bincount(label_of, pairs, number).astype(int)
-    rows = np.stack([fine.c2, fine.f, *fine.slopes])[:, some] * pairs
+    apart = 1 + max(int(end.max(initial=0)), int(lags.max()))  # ages follow each other
+    edges, of_fine = lags + apart * age, apart * of_age
+    k = np.searchsorted(edges, shortest + of_fine, "right") - 1
+    after = np.minimum(k + 1, len(edges) - 1)
+    whole = (k >= 0) & (k < after) & (age[k] == of_age) & (age[after] == of_age)
+    whole &= end + of_fine <= edges[after]
+    pairs = np.bincount(k[whole], fine.pairs[whole], len(edges))
+    enough, inside = pairs >= min_pairs, np.flatnonzero(whole)
+    inside = inside[enough[k[inside]]]
+    label_of, number = (np.cumsum(enough) - 1)[k[inside]], int(enough.sum())
+    chosen = np.flatnonzero(enough)
+    columns = ages[age[chosen]], ages[age[chosen] + 1], lags[chosen], lags[chosen + 1]
+    cells = list(map(Interval._make, np.stack(columns, axis=1).tolist()))
+    rows = np.stack([fine.c2, fine.f, *fine.slopes])[:, inside] * fine.pairs[inside]
+    count = pairs[chosen].astype(int)
     means = np.stack([np.bincount(label_of, row, number) for row in rows]) / count
-    place = np.append(label, -1)[fine.place]
-    return Averages(cells, means[0], count, means[1], means[2:], place, fine.fine_pairs)
+    label = np.full(len(fine.pairs) + 1, -1)
+    label[inside] = label_of
+    return Averages(cells, means[0], count, means[1], means[2:], label[fine.place], fine.fine_pairs)

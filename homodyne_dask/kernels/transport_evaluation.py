@@ -205,10 +205,11 @@ def _interpolated(
 ) -> Float[np.ndarray, "row ..."]:
     t = np.clip(t, time[0], time[-1])
     before = np.searchsorted(time[1:-1], t, "right")
-    low = rows[:, before]
-    return low + (t - time[before]) / (time[before + 1] - time[before]) * (
-        rows[:, before + 1] - low
-    )
+    low, values = rows.take(before, axis=1), rows.take(before + 1, axis=1)
+    values -= low
+    values *= (t - time[before]) / (time[before + 1] - time[before])
+    values += low
+    return values
 
 
 def f_between(

@@ -136,7 +136,7 @@ def test_a_cell_beyond_the_middle_of_the_last_block_has_noise():
     model = BinModel(FittedPoint(point, time, np.ones(3, bool), np.ones(3)), 0.0054, 0.0)
     frames = BinFrames((0, 200), np.ones(200, bool), np.ones(200), 1)
     edges = np.concatenate([[0, 4, 6, 8], np.arange(12, 201, 4)])
-    blocks = blocks_of(model, frames, FrameStretch(edges, (0, 200), (0, 200)), 0.3)
+    blocks = blocks_of(model, frames, [FrameStretch(edges, (0, 200), (0, 200))], 0.3)
     noise = noise_of_cells(blocks, [Interval(6, 8, 100, 192), Interval(6, 8, 192, 200)])
     whole = noise.at(1.0)
     assert np.isfinite(whole).all()

@@ -1,11 +1,15 @@
 """The covariance of c2 for counted photons, against simulated pixels and simulated scans."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kurtosis
 
+from homodyne_dask.assessment.cell_residuals import Interval
+from homodyne_dask.assessment.speckle_blocks import noise_of_cells
 from homodyne_dask.assessment.speckle_covariance import (
     MEAN_COUNTS,
     Blocks,
@@ -32,7 +36,7 @@ def record_of(photons: Photons, bin=0) -> Blocks:
 
 def of_core(blocks: Blocks, first: int, stop: int) -> Blocks:
     """The same blocks, of which only these count as first frames."""
-    return blocks._replace(stretch=blocks.stretch._replace(core=(first, stop)))
+    return replace(blocks, stretch=blocks.stretch._replace(core=(first, stop)))
 
 
 def score_fields(photons: Photons) -> np.ndarray:
@@ -86,23 +90,22 @@ def fit_noise(residual, columns, noise, mean_counts=MEAN_COUNTS):
 
 
 def cells_of(frames: int) -> CellPairs:
-    block, edges = np.arange(frames), [1, 2, 4, 8, 16, 32]
-    first = np.array([0, frames // 8, frames // 3])
+    first, edges = np.array([0, frames // 8, frames // 3]), np.array([1, 2, 4, 8, 16, 32])
+    rows = np.repeat(np.stack([first, np.append(first[1:], frames)], axis=1), 5, axis=0)
     start, end = (
-        np.minimum(block + np.array(sides)[:, None], frames) for sides in (edges[:-1], edges[1:])
+        np.concatenate([np.arange(*of_cell) + lag for of_cell, lag in pairs])
+        for pairs in (zip(rows, np.tile(lags, 3), strict=True) for lags in (edges[:-1], edges[1:]))
     )
-    number = np.arange(len(first) * len(start)).reshape(len(first), -1)
-    return CellPairs(first, frames, start, end, number)
+    return CellPairs(rows, np.minimum(start, frames), np.minimum(end, frames))
 
 
 def cell_fields(frames: int) -> np.ndarray:
-    cells, block = cells_of(frames), np.arange(frames)
-    age = np.searchsorted(cells.first, block, "right") - 1
-    fields = np.zeros((cells.number.size, frames, frames))
-    for (a, slot), n in np.ndenumerate(cells.number):
-        inside = (block >= cells.start[slot][:, None]) & (block < cells.end[slot][:, None])
-        fields[n] = inside & (age == a)[:, None]
-        fields[n] /= fields[n].sum()
+    cells = cells_of(frames)
+    fields, start, end = np.zeros((15, frames, frames)), iter(cells.start), iter(cells.end)
+    for field, (first, stop) in zip(fields, cells.rows, strict=True):
+        for row in field[first:stop]:
+            row[next(start) : next(end)] = 1
+        field /= field.sum()
     return fields
 
 
@@ -121,8 +124,9 @@ def test_the_noise_of_cells_is_within_a_tenth_of_the_closed_form(theta, mean):
 
 def test_frames_that_are_all_masked_have_no_noise_of_their_own():
     photons = Photons(FAST, 30)
-    noise = field_noise(of_core(record_of(photons), 30, 30), score_fields(photons))
-    assert not np.any(noise)
+    blocks = of_core(record_of(photons), 30, 30)
+    assert not np.any(field_noise(blocks, score_fields(photons)))
+    assert not np.any(noise_of_cells([blocks], [Interval(0, 30, 1, 4), Interval(0, 30, 4, 9)]))
 
 
 def test_the_covariances_of_parts_of_a_record_add_up_to_that_of_the_whole(monkeypatch):
