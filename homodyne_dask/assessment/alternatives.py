@@ -19,7 +19,12 @@ def bends_of_age(ages: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n bend"]:
     return np.cos(np.pi * np.arange(1, BENDS + 1) * np.sqrt(np.clip(ages, 0, 1))[..., None])
 
 
-def shares_with(cells: Int[np.ndarray, "cell 4"], low: int, end: int) -> PerCell:
+Frames = int | Int[np.ndarray, "interval 1"]
+
+
+def shares_with(
+    cells: Int[np.ndarray, "cell 4"], low: Frames, end: Frames
+) -> Float[np.ndarray, "*interval cell"]:
     """Return the shares of the pairs of cells (edges of age and lag) with a frame from low to before end."""
     first, stop, shortest, longest = cells.T
     frames, lags = stop - first, longest - shortest
@@ -34,9 +39,10 @@ def shares_with(cells: Int[np.ndarray, "cell 4"], low: int, end: int) -> PerCell
     return (of_first + inside) / (frames * lags)
 
 
-def _triangle(n: Int[np.ndarray, " cell"]) -> Int[np.ndarray, " cell"]:
+def _triangle(n: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
     """Return 1 + 2 + ... + n, 0 where n is negative."""
-    return np.maximum(n, 0) * (np.maximum(n, 0) + 1) // 2
+    n = np.maximum(n, 0)
+    return n * (n + 1) // 2
 
 
 @lru_cache(maxsize=16)
@@ -45,11 +51,10 @@ def shares_at_ages(
 ) -> tuple[dict[tuple[int, int], PerCell], dict[int, PerCell]]:
     """Return the shares of the pairs of cells with a frame of each interval of age, by its edges, and of
     those across its begin or its middle, by the frame."""
-    cells, ages = np.array(intervals), sorted({(cell.first, cell.stop) for cell in intervals})
-    end = cells.max() * 2
-    begins_and_middles = {first for first, _ in ages} | {sum(age) // 2 for age in ages}
-    across = {
-        frame: shares_with(cells, 0, frame) + shares_with(cells, frame, end) - 1
-        for frame in sorted(begins_and_middles)
-    }
-    return {age: shares_with(cells, *age) for age in ages}, across
+    cells = np.array(intervals)
+    ages = np.unique(cells[:, :2], axis=0)
+    frames, end = np.unique(np.append(ages[:, 0], ages.sum(1) // 2)), cells.max() * 2
+    before, after = (0, frames[:, None]), (frames[:, None], end)
+    across = shares_with(cells, *before) + shares_with(cells, *after) - 1
+    of_ages = zip(map(tuple, ages.tolist()), shares_with(cells, *ages.T[:, :, None]), strict=True)
+    return dict(of_ages), dict(zip(frames.tolist(), across, strict=True))

@@ -8,6 +8,7 @@ noise are sums over them. A bin that deviates from the others stays by itself.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import Interval, means_of_cells
 from homodyne_dask.assessment.fit_end import FitEnd
-from homodyne_dask.assessment.shared_speckle import SharedSpeckle, shared_cells
+from homodyne_dask.assessment.shared_speckle import SharedSpeckle, SpeckleOfSums
 from homodyne_dask.assessment.speckle_covariance import NoiseCovariance, log_variances
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import (
@@ -320,12 +321,17 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
     }
     shared = replace(speckle.shared, clusters=_clusters_of_pooled(request, pooled))
 
-    def between(a: int, b: int) -> Matrix:
-        return shared_cells(pooled[a][0], pooled[b][0])
+    @cache
+    def scores_of_fits(b: int) -> SpeckleOfSums:
+        return SpeckleOfSums.of(pooled[b][0], np.concatenate([fit.maps[b] for fit in fits]))
 
+    def between(a: int, b: int) -> Matrix:
+        return scores_of_fits(a).covariance_with(scores_of_fits(b))
+
+    of_scores = shared.added(pooled, 2 * n, between).covariance
     of_pairs, of_weighted = (
-        fit.covariance(shared.added(fit.maps, between).covariance)[of_theta, of_theta]
-        for fit in fits
+        fit.covariance(of_scores[scores, scores])[of_theta, of_theta]
+        for fit, scores in zip(fits, (slice(n), slice(n, None)), strict=True)
     )
     smoothed = _smoothed_rates(request, joint, n)
     return FittedCells(

@@ -14,6 +14,7 @@ from homodyne_dask.assessment.shared_speckle import (
     POWERS,
     Share,
     SharedSpeckle,
+    SpeckleOfSums,
     _likely_shares,
     _LikelyShares,
     _Places,
@@ -188,7 +189,11 @@ def test_what_is_shared_is_added_once_for_each_pair():
     maps = {b: rng.normal(size=(2, 3)) for b in range(n)}
     between = rng.normal(size=(3, 3))
     between += between.T
-    added = shared.added(maps, lambda a, b: between).covariance
+
+    def of_sums(a, b):
+        return maps[a] @ between @ maps[b].T
+
+    added = shared.added(maps, 2, of_sums).covariance
     expected = sum(
         shares[a, b] * maps[a] @ between @ maps[b].T for a in range(n) for b in range(n) if a != b
     )
@@ -196,7 +201,7 @@ def test_what_is_shared_is_added_once_for_each_pair():
     assert shared.counts(range(n)) == pytest.approx(dict(enumerate(shares.sum(1))))
     assert shared.mean_count(range(n)) == pytest.approx(n / (1 / shares.sum(1)).sum())
     not_seen = SharedSpeckle(clusters, neighbours)
-    np.testing.assert_array_equal(not_seen.added(maps, lambda a, b: between).covariance, added)
+    np.testing.assert_array_equal(not_seen.added(maps, 2, of_sums).covariance, added)
     assert not_seen.counts(range(n)) == {0: 2, 1: 2, 2: 1, 3: 1}
 
 
@@ -231,13 +236,13 @@ def shares_of(correlation, bins=8, seed=0, changes=(), directions=24):
     cells = []
     for value in values + sum((rng.normal(0, 20) * change for change in changes), np.zeros(size)):
         noise = SimpleNamespace(
-            residual=value, contrast_ratio=1.0,
-            cells=SimpleNamespace(intervals=list(range(directions))),
+            contrast_ratio=1.0, cells=SimpleNamespace(intervals=list(range(directions))),
             inverse_pixels=1.0, of_cells=SimpleNamespace(constant=np.eye(directions)),
         )  # fmt: skip
         fitted = [np.ones(directions), *changes]
         named = {("smooth", n): change for n, change in enumerate(fitted)}
-        cells.append(_SpeckleOfCells(noise, np.eye(directions), np.ones(directions), named))
+        sums = SpeckleOfSums.of(noise, np.eye(directions))
+        cells.append(_SpeckleOfCells(sums, value, np.ones(directions), named))
     apart = np.abs(np.subtract.outer(np.arange(bins), np.arange(bins)))
     return _likely_shares([(list(range(bins)), apart)], cells.__getitem__), apart
 
