@@ -17,7 +17,14 @@ from jaxtyping import Bool, Float, Int
 from homodyne_dask.assessment.cell_residuals import Interval, means_of_cells
 from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.shared_speckle import SharedSpeckle, SpeckleOfSums
-from homodyne_dask.assessment.speckle_covariance import NoiseCovariance, log_variances
+from homodyne_dask.assessment.speckle_covariance import (
+    NoiseCovariance,
+    NoiseFit,
+    inverse_of_regular,
+    likely_sizes,
+    log_variances,
+    regular,
+)
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import (
     AT_ONCE,
@@ -29,7 +36,7 @@ from homodyne_dask.assessment.speckle_noise import (
 )
 from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
-from homodyne_dask.solver.array_shapes import BinNumbers, Matrix
+from homodyne_dask.solver.array_shapes import BinNumbers, Matrix, PerCounts
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import ReducedProblem, linear_columns
@@ -117,56 +124,89 @@ class CellsOfKind(NamedTuple):
     cells: list[int]
     """Their numbers among the cells of all bins."""
     noises: list[BinNoise]
+    residual: Float[np.ndarray, "bin cell"]
+    sizes: Float[np.ndarray, "bin 3"]
+    """Of the terms of the noise."""
+    at_counts: dict[float, tuple[Matrix, Matrix]]
+    """For `covariance_and_inverse`."""
     levels: OwnParameters
+    of_levels: Float[np.ndarray, "bin 3 own cell"]
+    """levels.to @ noise of one pixel, by its terms."""
     columns: Float[np.ndarray, "bin cell n"]
     """Derivatives of c2 by the fitted parameters of all bins."""
-    weighted: Float[np.ndarray, "bin cell n"]
-    """weights @ columns, these without what `levels` explains."""
+    scores: Float[np.ndarray, "bin cell n"]
+    """These without what `levels` explains."""
     correlated: Float[np.ndarray, "bin cell n"]
-    """noise @ weighted."""
+    """The same of noise @ weights @ scores."""
 
     def of_bins(self, some: list[int]) -> "CellsOfKind":
         """Return that of some of its bins, by their places."""
         if len(some) == len(self.bins):
             return self
+        arrays = self._asdict().items()
         return self._replace(
             bins=[self.bins[n] for n in some],
             noises=[self.noises[n] for n in some],
             levels=OwnParameters(*(array[some] for array in self.levels)),
-            columns=self.columns[some],
-            weighted=self.weighted[some],
-            correlated=self.correlated[some],
+            **{name: array[some] for name, array in arrays if isinstance(array, np.ndarray)},
         )
 
     @property
     def of_cells(self) -> NoiseCovariance:
         return self.noises[0].of_cells
 
-    @property
-    def residual(self) -> Float[np.ndarray, "bin cell"]:
-        return np.stack([noise.residual for noise in self.noises])
-
-    @property
-    def sizes(self) -> Float[np.ndarray, "bin 3"]:
-        return np.stack([noise.sizes for noise in self.noises])
-
-    def of_data(self, weights: Float[np.ndarray, "bin cell test"]) -> "_OfData":
+    def of_data(
+        self, alone: Float[np.ndarray, "bin cell"], several: Float[np.ndarray, "bin cell set"]
+    ) -> "_OfData":
         """Return sums of residuals as those of data, from which offset and contrast of a bin take nothing:
-        then only theta is common to all."""
-        sizes, left = self.sizes[:, :, None], self.levels.left_by(weights)
-        alone, of_data = (self.of_cells.variances(transposed(sums)) for sums in (weights, left))
-        relative = log_variances(of_data, [noise.expected for noise in self.noises])[1]
-        return _OfData(left, (sizes * alone).sum(1), (sizes * of_data).sum(1), relative)
+        then only theta is common to all. alone: the weights of cells, each a sum; several: in other sums."""
+
+        def of_both(rows: Float[np.ndarray, "bin n cell"]) -> Float[np.ndarray, "bin n test"]:
+            return np.concatenate([rows * alone[:, None], rows @ several], axis=2)
+
+        columns, of_levels = of_both(transposed(self.levels.columns)), self.of_levels
+        taken = of_both(of_levels.reshape(len(alone), -1, alone.shape[1]))
+        taken = taken.reshape(*of_levels.shape[:3], columns.shape[2])
+        diagonals = np.diagonal(np.stack(self.of_cells), axis1=1, axis2=2)
+        of_several = self.of_cells.variances(transposed(several))
+        by_term = np.concatenate([alone[:, None] ** 2 * diagonals, of_several], axis=2)
+        of_own = of_levels @ transposed(self.levels.to)[:, None]
+        left = by_term - (columns[:, None] * (2 * taken - of_own @ columns[:, None])).sum(2)
+        relative = log_variances(left, [noise.expected for noise in self.noises])[1]
+        scores, across = (of_both(transposed(of_fit)) for of_fit in (self.scores, self.correlated))
+        sizes = self.sizes[:, :, None]
+        return _OfData(scores, across, (sizes * by_term).sum(1), (sizes * left).sum(1), relative)
 
 
 class _OfData(NamedTuple):
-    weights: Float[np.ndarray, "bin cell test"]
+    scores: Float[np.ndarray, "bin n test"]
+    """The covariances of the sums with those of the fitted parameters, of white noise."""
+    across: Float[np.ndarray, "bin n test"]
+    """The same of the noise."""
     of_residuals: Float[np.ndarray, "bin test"]
     """The variance of the sums without any fit."""
     of_data: Float[np.ndarray, "bin test"]
     """The variance without that of the fit of theta."""
     relative: Float[np.ndarray, "bin test"]
     """The relative variance of that variance."""
+
+
+def covariance_and_inverse(
+    noise: BinNoise, fit: NoiseFit, least_pixels: PerCounts | float,
+    at_counts: dict[float, tuple[Matrix, Matrix]],
+) -> tuple[Matrix, Matrix]:  # fmt: skip
+    """Return the covariance of means over cells, and its inverse; at_counts: those of one pixel by known μ,
+    which are computed once for all bins of one noise."""
+    sizes, of_cells = likely_sizes(fit, least_pixels), noise.of_cells
+    if len(fit.weight) > 1:
+        covariance = regular(of_cells.of_sizes(sizes))
+        return covariance, inverse_of_regular(covariance)
+    mean_counts = float(fit.mean_counts[0])
+    if mean_counts not in at_counts:
+        of_pixel = regular(of_cells.at(mean_counts))
+        at_counts[mean_counts] = of_pixel, inverse_of_regular(of_pixel)
+    of_pixel, inverse = at_counts[mean_counts]
+    return of_pixel * sizes[0], inverse / sizes[0]
 
 
 class FittedCells(NamedTuple):
@@ -195,30 +235,37 @@ class FittedCells(NamedTuple):
     """Of each rate whose smoothness a user gave: which combination of the columns each coefficient is."""
 
     def variance(
-        self, weights: Mapping[int, Float[np.ndarray, "cell test"]], by_noise: bool
+        self,
+        share: Float[np.ndarray, "bin cell"],
+        alone: Int[np.ndarray, " alone"],
+        mix: Float[np.ndarray, "cell several"],
+        by_noise: bool,
     ) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"]]:
-        """Return the variance of sums of residuals with these weights in each bin, and its freedom.
+        """Return the variance of means of residuals over bins, and its freedom: at some cells alone, and of
+        several by their mix. share: of each bin in the mean at a cell.
 
         With r = y - X H⁻¹ Xᵀ W y, it is that of the noise less twice the covariance of noise and fit plus
         the variance of the fit. A fit of all pairs takes a little less out of a sum than one of cells would.
-        by_noise: whether the noise of bins is in the weights.
+        by_noise: whether the noise of bins is in the shares.
         """
-        tests = next(iter(weights.values())).shape[1]
-        scores, across = np.zeros((2, len(self.inverse), tests))
-        of_bins = list[tuple[np.ndarray, ...]]()
+        cells, sets = mix.shape
+        scores, across = np.zeros((2, len(self.inverse), cells + sets))
+        of_bins, has_share = list[np.ndarray](), share.any(1)
         for whole in self.kinds:
-            some = [n for n, b in enumerate(whole.bins) if b in weights]
-            if not some:
+            kind = whole.of_bins(np.flatnonzero(has_share[whole.bins]).tolist())
+            if not kind.bins:
                 continue
-            kind = whole.of_bins(some)
-            of_kind = kind.of_data(np.stack([weights[b][kind.cells] for b in kind.bins]))
-            scores += summed(kind.columns, of_kind.weights)
-            across += summed(kind.correlated, of_kind.weights)
-            of_bins.append(of_kind[1:])
-        of_bin, of_data, relative = (
-            np.concatenate(arrays) for arrays in zip(*of_bins, strict=True)
-        )
-        variance, total = of_data.sum(0) + self._of_fit(scores, across), of_bin.sum(0)
+            of_cells = share[np.ix_(kind.bins, kind.cells)]
+            of_kind = kind.of_data(of_cells, of_cells[:, :, None] * mix[kind.cells])
+            tests = [*kind.cells, *range(cells, cells + sets)]
+            scores[:, tests] += of_kind.scores.sum(0)
+            across[:, tests] += of_kind.across.sum(0)
+            of_bins.append(np.zeros((3, len(kind.bins), cells + sets)))
+            of_bins[-1][:, :, tests] = of_kind[2:]
+        tests = np.append(alone, np.arange(cells, cells + sets))
+        of_bin, of_data, relative = np.concatenate(of_bins, axis=1)[:, :, tests]
+        total = of_bin.sum(0)
+        variance = of_data.sum(0) + self._of_fit(scores[:, tests], across[:, tests])
         share = of_bin / np.maximum(total, np.finfo(float).tiny)
         freedom = 2 / np.maximum((share**2 * relative).sum(0), np.finfo(float).tiny)
         excess = (share * excess_of_weighted(share, relative)).sum(0) if by_noise else 0.0
@@ -226,11 +273,16 @@ class FittedCells(NamedTuple):
         return np.maximum(variance, LEAST_LEFT * total) * (1 + excess), freedom
 
     def variances_alone(
-        self, kind: CellsOfKind, weights: Float[np.ndarray, "bin cell test"]
+        self,
+        kind: CellsOfKind,
+        alone: Int[np.ndarray, " alone"],
+        several: Float[np.ndarray, "bin cell several"],
     ) -> tuple[Float[np.ndarray, "bin test"], Float[np.ndarray, "bin test"]]:
-        """Return the variance of such sums over each bin alone, and its freedom."""
-        left, of_bin, of_data, relative = kind.of_data(weights)
-        scores, across = transposed(kind.columns) @ left, transposed(kind.correlated) @ left
+        """Return the variance of residuals of each bin, and its freedom: of some cells, and of sums."""
+        *_, cells, sets = several.shape
+        tests = np.append(alone, np.arange(cells, cells + sets))
+        of_kind = kind.of_data(np.ones_like(kind.residual), several)
+        scores, across, of_bin, of_data, relative = (array[..., tests] for array in of_kind)
         variance = of_data + self._of_fit(scores, across)
         freedom = 2 / np.maximum(relative, np.finfo(float).tiny)
         return np.maximum(variance, LEAST_LEFT * of_bin), freedom
@@ -306,14 +358,15 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         cells = [place[cell] for cell in pooled[group[0]][0].cells.intervals]
         levels, columns = _levels_and_columns(reduced, shared, group, pooled)
         levels = levels[:, :, own_of[group[0]]]
-        kinds.append(_fitted_by_all(fits, weighting, group, cells, pooled, levels, columns))
+        kind, weighted = _fitted_by_all(fits, weighting, group, cells, pooled, levels, columns)
+        kinds.append(kind)
+        normal += summed(kind.columns, weighted)
+        fitted += summed(weighted, kind.correlated)
     for kind in kinds:
         rows, members = np.ix_(kind.bins, kind.cells), [len(pooled[b][1]) for b in kind.bins]
         residual[rows], f[rows] = kind.residual, np.stack([noise.cells.f for noise in kind.noises])
         pairs_of[rows] = np.array(members)[:, None] * [noise.cells.pairs for noise in kind.noises]
         variances[rows] = kind.sizes @ np.diagonal(np.stack(kind.of_cells), axis1=1, axis2=2)
-        normal += summed(kind.columns, kind.weighted)
-        fitted += summed(kind.weighted, kind.correlated)
     numbers = {b: kind.cells for kind in kinds for b in kind.bins}
     bins = {
         b: CellsOfBin(noise, members, weight, numbers[b])
@@ -355,22 +408,30 @@ def _smoothed_rates(
 def _fitted_by_all(
     fits: tuple[_WeightedFit, _WeightedFit], weighting: int, group: list[int], cells: list[int],
     pooled: _Pooled, levels: PerCellOfBins, columns: PerCellOfBins,
-) -> CellsOfKind:  # fmt: skip
-    """Add bins of one noise to both fits, and return them with what the one with this number does to them."""
+) -> tuple[CellsOfKind, PerCellOfBins]:  # fmt: skip
+    """Add bins of one noise to both fits, and return them with what the one with this number does to them,
+    and the weighted columns of that."""
     noises, _, _, weights = zip(*(pooled[b] for b in group), strict=True)
     pairs = np.stack([noise.cells.pairs for noise in noises]) * np.array(weights)[:, None]
-    inverse = np.stack([noise.inverse for noise in noises])
-    measured = np.stack([noise.measured for noise in noises])
+    at_counts = dict[float, tuple[Matrix, Matrix]]()
+    both = [covariance_and_inverse(noise, noise.fit, 0.0, at_counts) for noise in noises]
+    measured, inverse = (np.stack(matrices) for matrices in zip(*both, strict=True))
     added = [
         fit.add(group, levels, columns, of_cells, measured)
         for fit, of_cells in zip(fits, (pairs[:, :, None], inverse), strict=True)
     ]
-    kind = CellsOfKind(
-        group, cells, list(noises), added[weighting][0], columns, *[added[weighting][1]] * 2
+    (own, weighted), of_cells = added[weighting], noises[0].of_cells
+    residual, sizes = (
+        np.stack([getattr(noise, name) for noise in noises]) for name in ("residual", "sizes")
     )
-    products = np.stack(kind.of_cells.products(transposed(kind.weighted)), axis=1)
-    correlated = (kind.sizes[:, :, None, None] * products).sum(1)
-    return kind._replace(correlated=transposed(correlated))
+    products = np.stack(of_cells.products(transposed(weighted)), axis=1)
+    correlated = transposed((sizes[:, :, None, None] * products).sum(1))
+    of_levels = np.stack(of_cells.products(own.to), axis=1)
+    kind = CellsOfKind(
+        group, cells, list(noises), residual, sizes, at_counts, own, of_levels, columns,
+        own.outside(columns), own.outside(correlated),
+    )  # fmt: skip
+    return kind, weighted
 
 
 def _levels_and_columns(
@@ -468,7 +529,8 @@ def _deviating(
     )
     covariance = of_cells.at(float(noises[0].expected.mean_counts[best]))
     inverse, pairs = 1 / np.diag(covariance), cells.pairs * len(members)
-    _, mix = means_of_cells(cells.intervals, inverse, pairs, MIN_PAIRS)
+    alone, _, mix = means_of_cells(cells.intervals, inverse, pairs, MIN_PAIRS)
+    mix = np.column_stack([np.eye(len(mix))[:, alone], mix])
     levels = np.stack([np.ones(len(inverse)), cells.f], axis=1)
     levels = levels[:, linear_columns(reduced)[0][members[0]]]
     weights = own_parameters(levels, cells.pairs[:, None] * levels).left_by(mix)

@@ -69,27 +69,28 @@ def test_the_variance_of_a_sum_of_residuals_is_that_of_the_whole_system(cells, m
     noises = [cells_of_bin.noise for cells_of_bin in cells.bins.values()]
     noise = block_diag(*(noise.of_cells.of_sizes(noise.sizes) for noise in noises))
     residual_of_data = np.eye(len(X)) - X @ np.linalg.pinv(X.T * weight @ X) @ (X.T * weight)
-    weights = {b: rng.normal(size=(len(cells.intervals), 2)) for b in cells.bins}
+    share, mix = rng.normal(size=cells.residual.shape), rng.normal(size=(len(cells.intervals), 2))
+    alone = np.array([3, 1])
+    both = np.column_stack([np.eye(len(mix))[:, alone], mix])
     weight_of_data = residual_of_data.T @ np.vstack(
-        [weights[b][cells_of_bin.cells] for b, cells_of_bin in cells.bins.items()]
+        [(share[b, :, None] * both)[of_bin.cells] for b, of_bin in cells.bins.items()]
     )
     expected = (weight_of_data * (noise @ weight_of_data)).sum(0)
-    variance, _ = cells.variance(weights, by_noise=False)
+    variance, _ = cells.variance(share, alone, mix, by_noise=False)
     np.testing.assert_allclose(variance, expected, rtol=1e-6)
 
 
 def test_variances_of_each_bin_alone_are_those_of_sums_over_this_bin(cells):
-    rng = np.random.default_rng(0)
+    rng, alone = np.random.default_rng(0), np.array([2, 0])
     for kind in cells.kinds:
         weights = rng.normal(size=(len(kind.bins), len(kind.cells), 2))
-        alone = cells.variances_alone(kind, weights)
+        of_each = cells.variances_alone(kind, alone, weights)
         for n, b in enumerate(kind.bins):
-            of_bin = np.zeros((len(cells.intervals), 2))
-            of_bin[kind.cells] = weights[n]
-            for values, expected in zip(
-                alone, cells.variance({b: of_bin}, by_noise=True), strict=True
-            ):
-                np.testing.assert_allclose(values[n], expected, rtol=1e-10)
+            share, mix = np.zeros(cells.residual.shape), np.zeros((len(cells.intervals), 2))
+            share[b, kind.cells], mix[kind.cells] = 1, weights[n]
+            expected = cells.variance(share, np.array(kind.cells)[alone], mix, by_noise=True)
+            for values, of_bin in zip(of_each, expected, strict=True):
+                np.testing.assert_allclose(values[n], of_bin, rtol=1e-10)
 
 
 @pytest.mark.parametrize("bins", ["one", "all"])
