@@ -49,8 +49,8 @@ def means_of_cells(
 ) -> tuple[
     Int[np.ndarray, " alone"], list[Int[np.ndarray, " some"]], Float[np.ndarray, "cell mean"]
 ]:
-    """Return cells with enough pairs alone; those of means, of all ages at a lag, all lags at an age, and all;
-    and their shares in these."""
+    """Return cells with enough pairs alone; those of means, of all ages at a lag, all lags at an age, and
+    all; and their shares in these."""
     weighted = np.flatnonzero(weight)
     ages, _, lags, _ = np.array(cells).reshape(-1, 4)[weighted].T
     several = []

@@ -7,7 +7,7 @@ noise are sums over them. A bin that deviates from the others stays by itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -117,6 +117,30 @@ class CellsOfBin(NamedTuple):
         return f"the bin labelled {scan.label[self.members[0]]} of {len(self.members)} scans"
 
 
+@dataclass(frozen=True)
+class CellCovariances:
+    """Those of the means over cells of bins with one noise; with known counts, each is computed once."""
+
+    noise: NoiseCovariance
+    of_pixel: dict[float, tuple[Matrix, Matrix]] = field(default_factory=dict)
+
+    def at(self, mean_counts: float) -> tuple[Matrix, Matrix]:
+        """Return the covariance of one pixel, and its inverse."""
+        if mean_counts not in self.of_pixel:
+            covariance = regular(self.noise.at(mean_counts))
+            self.of_pixel[mean_counts] = covariance, inverse_of_regular(covariance)
+        return self.of_pixel[mean_counts]
+
+    def likely(self, fit: NoiseFit, least: PerCounts | float = 0.0) -> tuple[Matrix, Matrix]:
+        """Return the mean covariance over likely P and μ, and its inverse; least: the fewest pixels."""
+        sizes = likely_sizes(fit, least)
+        if len(fit.weight) == 1:
+            covariance, inverse = self.at(float(fit.mean_counts[0]))
+            return covariance * sizes[0], inverse / sizes[0]
+        covariance = regular(self.noise.of_sizes(sizes))
+        return covariance, inverse_of_regular(covariance)
+
+
 class CellsOfKind(NamedTuple):
     """Bins with the same cells and one noise, but for its size, as arrays."""
 
@@ -127,8 +151,7 @@ class CellsOfKind(NamedTuple):
     residual: Float[np.ndarray, "bin cell"]
     sizes: Float[np.ndarray, "bin 3"]
     """Of the terms of the noise."""
-    at_counts: dict[float, tuple[Matrix, Matrix]]
-    """For `covariance_and_inverse`."""
+    covariances: CellCovariances
     levels: OwnParameters
     of_levels: Float[np.ndarray, "bin 3 own cell"]
     """levels.to @ noise of one pixel, by its terms."""
@@ -153,7 +176,7 @@ class CellsOfKind(NamedTuple):
 
     @property
     def of_cells(self) -> NoiseCovariance:
-        return self.noises[0].of_cells
+        return self.covariances.noise
 
     def of_data(
         self, alone: Float[np.ndarray, "bin cell"], several: Float[np.ndarray, "bin cell set"]
@@ -189,24 +212,6 @@ class _OfData(NamedTuple):
     """The variance without that of the fit of theta."""
     relative: Float[np.ndarray, "bin test"]
     """The relative variance of that variance."""
-
-
-def covariance_and_inverse(
-    noise: BinNoise, fit: NoiseFit, least_pixels: PerCounts | float,
-    at_counts: dict[float, tuple[Matrix, Matrix]],
-) -> tuple[Matrix, Matrix]:  # fmt: skip
-    """Return the covariance of means over cells, and its inverse; at_counts: those of one pixel by known μ,
-    which are computed once for all bins of one noise."""
-    sizes, of_cells = likely_sizes(fit, least_pixels), noise.of_cells
-    if len(fit.weight) > 1:
-        covariance = regular(of_cells.of_sizes(sizes))
-        return covariance, inverse_of_regular(covariance)
-    mean_counts = float(fit.mean_counts[0])
-    if mean_counts not in at_counts:
-        of_pixel = regular(of_cells.at(mean_counts))
-        at_counts[mean_counts] = of_pixel, inverse_of_regular(of_pixel)
-    of_pixel, inverse = at_counts[mean_counts]
-    return of_pixel * sizes[0], inverse / sizes[0]
 
 
 class FittedCells(NamedTuple):
@@ -413,14 +418,14 @@ def _fitted_by_all(
     and the weighted columns of that."""
     noises, _, _, weights = zip(*(pooled[b] for b in group), strict=True)
     pairs = np.stack([noise.cells.pairs for noise in noises]) * np.array(weights)[:, None]
-    at_counts = dict[float, tuple[Matrix, Matrix]]()
-    both = [covariance_and_inverse(noise, noise.fit, 0.0, at_counts) for noise in noises]
+    covariances = CellCovariances(noises[0].of_cells)
+    both = [covariances.likely(noise.fit) for noise in noises]
     measured, inverse = (np.stack(matrices) for matrices in zip(*both, strict=True))
     added = [
         fit.add(group, levels, columns, of_cells, measured)
         for fit, of_cells in zip(fits, (pairs[:, :, None], inverse), strict=True)
     ]
-    (own, weighted), of_cells = added[weighting], noises[0].of_cells
+    (own, weighted), of_cells = added[weighting], covariances.noise
     residual, sizes = (
         np.stack([getattr(noise, name) for noise in noises]) for name in ("residual", "sizes")
     )
@@ -428,7 +433,7 @@ def _fitted_by_all(
     correlated = transposed((sizes[:, :, None, None] * products).sum(1))
     of_levels = np.stack(of_cells.products(own.to), axis=1)
     kind = CellsOfKind(
-        group, cells, list(noises), residual, sizes, at_counts, own, of_levels, columns,
+        group, cells, list(noises), residual, sizes, covariances, own, of_levels, columns,
         own.outside(columns), own.outside(correlated),
     )  # fmt: skip
     return kind, weighted

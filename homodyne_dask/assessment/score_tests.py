@@ -28,15 +28,14 @@ from homodyne_dask.assessment.fitted_cells import (
     transposed,
 )
 from homodyne_dask.assessment.frame_tests import odd_frame
+from homodyne_dask.assessment.shared_speckle import basis_of
 from homodyne_dask.assessment.speckle_covariance import (
     NoiseCovariance,
     NoiseFit,
-    inverse_of_regular,
-    likely_sizes,
-    regular,
+    dtrtrs,
     relative_variances,
 )
-from homodyne_dask.assessment.speckle_noise import left_unexplained
+from homodyne_dask.assessment.speckle_noise import FEWEST_CELLS, left_unexplained
 from homodyne_dask.results.data.fit_result import Alternative, PowerOfQ
 from homodyne_dask.solver.array_shapes import PerBin, Values, Vector
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
@@ -300,11 +299,11 @@ class _KindInMetric(NamedTuple):
         sharing: Mapping[int, float],
     ) -> "_KindInMetric":
         # which further columns leave the same, too
-        fits = left_unexplained(kind.noises, smooth[kind.bins[0], kind.cells])
-        inverses = []
-        for b, noise, fit in zip(kind.bins, kind.noises, fits, strict=True):
-            covariance = noise.of_cells.of_sizes(likely_sizes(fit, noise.least_pixels))
-            inverses.append(inverse_of_regular(regular(covariance)) / sharing[b])
+        fits = _left_unexplained(kind, smooth[kind.bins[0], kind.cells])
+        inverses = [
+            kind.covariances.likely(fit, noise.least_pixels)[1] / sharing[b]
+            for b, noise, fit in zip(kind.bins, kind.noises, fits, strict=True)
+        ]
         inverse, levels = np.stack(inverses), kind.levels.columns
         own = own_parameters(levels, inverse @ levels)
         inverse = own.left_by(inverse)
@@ -320,6 +319,30 @@ class _KindInMetric(NamedTuple):
             fitted,
             weighted,
         )
+
+
+def _left_unexplained(
+    kind: CellsOfKind, columns: Float[np.ndarray, "cell column"]
+) -> list[NoiseFit]:
+    """Return `left_unexplained`: with one μ that is known, from a root that does not depend on columns."""
+    every = np.column_stack([kind.noises[0].columns, columns])
+    expected = [noise.expected for noise in kind.noises]
+    several = any(len(fit.weight) > 1 for fit in expected)
+    pooled = any(noise.pooled is not None for noise in kind.noises)
+    if several or pooled or len(every) < every.shape[1] + FEWEST_CELLS:
+        return left_unexplained(kind.noises, columns)
+    basis, residuals = basis_of(every), kind.residual.T
+    freedom = len(basis) - basis.shape[1]
+    counts = np.array([float(fit.mean_counts[0]) for fit in expected])
+    for mean_counts in np.unique(counts):
+        bins = np.flatnonzero(counts == mean_counts)
+        root = np.linalg.cholesky(kind.covariances.at(float(mean_counts))[0])
+        white, _ = dtrtrs(root, np.column_stack([basis, residuals[:, bins]]), lower=1)
+        taken = np.linalg.qr(white[:, : basis.shape[1]])[0]
+        left = white[:, basis.shape[1] :]
+        for n, square in zip(bins, ((left - taken @ (taken.T @ left)) ** 2).sum(0), strict=True):
+            expected[n] = expected[n]._replace(square=np.array([square]), freedom=freedom)
+    return expected
 
 
 def _least(whole: float) -> float:

@@ -572,13 +572,14 @@ def _misfits(bins: list[_SpeckleOfCells], places: list[slice]) -> Float[np.ndarr
     for of_bin, place in zip(bins, places, strict=True):
         for name, change in of_bin.changes.items():
             columns[place, names.index(name)] = change
-    basis = _basis_of(columns)
+    basis = basis_of(columns)
     if len(columns) - basis.shape[1] < ENOUGH_VALUES:  # of a short record
-        basis = _basis_of(columns[:, [kind in ("theta", "smooth") for kind, _ in names]])
+        basis = basis_of(columns[:, [kind in ("theta", "smooth") for kind, _ in names]])
     return basis
 
 
-def _basis_of(columns: Float[np.ndarray, "value k"]) -> Float[np.ndarray, "value column"]:
+def basis_of(columns: Float[np.ndarray, "value k"]) -> Float[np.ndarray, "value column"]:
+    """Return an orthonormal basis of columns."""
     scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
     vectors, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
     return vectors[:, sizes > 1e-10 * sizes[0]]
