@@ -190,7 +190,7 @@ class CellsOfKind(NamedTuple):
         columns, of_levels = of_both(transposed(self.levels.columns)), self.of_levels
         taken = of_both(of_levels.reshape(len(alone), -1, alone.shape[1]))
         taken = taken.reshape(*of_levels.shape[:3], columns.shape[2])
-        diagonals = np.diagonal(np.stack(self.of_cells), axis1=1, axis2=2)
+        diagonals = np.stack([term.diagonal() for term in self.of_cells])
         of_several = self.of_cells.variances(transposed(several))
         by_term = np.concatenate([alone[:, None] ** 2 * diagonals, of_several], axis=2)
         of_own = of_levels @ transposed(self.levels.to)[:, None]
@@ -371,7 +371,7 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         rows, members = np.ix_(kind.bins, kind.cells), [len(pooled[b][1]) for b in kind.bins]
         residual[rows], f[rows] = kind.residual, np.stack([noise.cells.f for noise in kind.noises])
         pairs_of[rows] = np.array(members)[:, None] * [noise.cells.pairs for noise in kind.noises]
-        variances[rows] = kind.sizes @ np.diagonal(np.stack(kind.of_cells), axis1=1, axis2=2)
+        variances[rows] = kind.sizes @ [term.diagonal() for term in kind.of_cells]
     numbers = {b: kind.cells for kind in kinds for b in kind.bins}
     bins = {
         b: CellsOfBin(noise, members, weight, numbers[b])

@@ -197,7 +197,8 @@ def _alone(
     weights /= weights.sum(1, keepdims=True)
     of_sets = (kind.residual[:, None] @ weights)[:, 0]
     residuals = np.concatenate([kind.residual[:, some], of_sets], axis=1)
-    numbers = [np.array(kind.cells)[of_mean] for of_mean in (*some[:, None], *sets)]
+    of_cells = np.array(kind.cells)
+    numbers = [of_cells[of_mean] for of_mean in (*some[:, None], *sets)]
     of_bins = zip(kind.bins, residuals, *cells.variances_alone(kind, some, weights), strict=True)
     return {
         b: _Means(
