@@ -31,18 +31,18 @@ def shares_with(
     of_first = np.clip(np.minimum(stop, end) - np.maximum(first, low), 0, None) * lags
     before = np.clip(stop, first, np.maximum(first, low))  # of these only the second may be inside
     of_second = [
-        _triangle(t - first - lag) - _triangle(t - before - lag)
+        _oblong(t - first - lag) - _oblong(t - before - lag)
         for t in (end, low)
         for lag in (shortest, longest)
     ]
     inside = of_second[0] - of_second[1] - of_second[2] + of_second[3]
-    return (of_first + inside) / (frames * lags)
+    return (2 * of_first + inside) / (2 * frames * lags)
 
 
-def _triangle(n: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
-    """Return 1 + 2 + ... + n, 0 where n is negative."""
+def _oblong(n: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
+    """Return twice 1 + 2 + ... + n, 0 where n is negative."""
     n = np.maximum(n, 0)
-    return n * (n + 1) // 2
+    return n * (n + 1)
 
 
 @lru_cache(maxsize=16)
@@ -52,9 +52,9 @@ def shares_at_ages(
     """Return the shares of the pairs of cells with a frame of each interval of age, by its edges, and of
     those across its begin or its middle, by the frame."""
     cells = np.array(intervals)
-    ages = np.unique(cells[:, :2], axis=0)
-    frames, end = np.unique(np.append(ages[:, 0], ages.sum(1) // 2)), cells.max() * 2
-    before, after = (0, frames[:, None]), (frames[:, None], end)
-    across = shares_with(cells, *before) + shares_with(cells, *after) - 1
+    ages, (first, stop, *_) = np.unique(cells[:, :2], axis=0), cells.T
+    frames = np.unique(np.append(ages[:, 0], ages.sum(1) // 2))
+    begin_after = np.clip(stop - np.maximum(first, frames[:, None]), 0, None) / (stop - first)
+    across = shares_with(cells, frames[:, None], 2 * cells.max()) - begin_after
     of_ages = zip(map(tuple, ages.tolist()), shares_with(cells, *ages.T[:, :, None]), strict=True)
     return dict(of_ages), dict(zip(frames.tolist(), across, strict=True))

@@ -239,11 +239,13 @@ def _with_phi(scan: Scan, cells: FittedCells, contrast: float) -> list[_Means]:
     """Return the parts of the residuals that go with cos 2φ and sin 2φ, and are not the same in each ring."""
     bins, means = np.array(sorted(cells.bins)), []
     rings, angle = ring_numbers(scan.q), np.deg2rad(2 * scan.phi)
-    columns = [rings == ring for ring in np.unique(rings[bins])]
+    independent, some = len(np.unique(cells.shared.clusters[bins])), np.unique(rings[bins])
+    if independent - len(some) < MIN_FREEDOM:
+        return []
+    columns = [rings == ring for ring in some]
     basis = np.stack([*columns, np.cos(angle), np.sin(angle)], axis=1).astype(float)[bins]
     if not np.isfinite(basis).all():
         return []
-    independent = len(np.unique(cells.shared.clusters[bins]))
     enough = cells.pairs[bins].sum(0) >= MIN_PAIRS
     whole = np.flatnonzero(np.isfinite(cells.residual[bins]).all(0) & enough)
     if independent - np.linalg.matrix_rank(basis) < MIN_FREEDOM or not len(whole):

@@ -157,15 +157,18 @@ class SpeckleOfSums(NamedTuple):
     """Sums over the cells of a bin, with what the speckle of cells is to them."""
 
     noise: BinNoise
+    deviations: PerCell
+    """Of the speckle of the cells, of one pixel."""
     weights: Float[np.ndarray, "sum cell"]
-    """In the sums, times the standard deviations of the speckle of cells."""
+    """In the sums, times these."""
     correlated: Float[np.ndarray, "sum cell"]
     """The covariances of the sums with the cells over these deviations."""
 
     @classmethod
     def of(cls, noise: BinNoise, weights: Float[np.ndarray, "sum cell"]) -> "SpeckleOfSums":
-        size = _deviations(noise)
-        return cls(noise, weights * size, weights @ noise.of_cells.constant / size)
+        of_pixel = noise.of_cells.constant
+        deviations = np.sqrt(np.maximum(of_pixel.diagonal(), np.finfo(float).tiny))
+        return cls(noise, deviations, weights * deviations, weights @ of_pixel / deviations)
 
     @property
     def covariance(self) -> Matrix:
@@ -185,15 +188,10 @@ class SpeckleOfSums(NamedTuple):
 
     def _of_others(self, common: Int[np.ndarray, " cell"]) -> Float[np.ndarray, "sum cell"]:
         """Return the part of `correlated`, at common cells, of the others."""
-        others = np.delete(np.arange(self.weights.shape[1]), common)
-        deviations = _deviations(self.noise)
+        others, deviations = np.ones(self.weights.shape[1], bool), self.deviations
+        others[common] = False
         correlation = self.noise.of_cells.constant[others][:, common] / deviations[common]
         return self.weights[:, others] / deviations[others] @ correlation
-
-
-def _deviations(noise: BinNoise) -> PerCell:
-    """Return the standard deviations that speckle gives the means over cells, of one pixel."""
-    return np.sqrt(np.maximum(np.diag(noise.of_cells.constant), np.finfo(float).tiny))
 
 
 class _Kind:
@@ -567,11 +565,12 @@ class _SpeckleOfRow(NamedTuple):
 
 def _misfits(bins: list[_SpeckleOfCells], places: list[slice]) -> Float[np.ndarray, "value column"]:
     """Return an orthonormal basis of what the fit changes, or a misfit that all bins have."""
-    names = list(dict.fromkeys(name for of_bin in bins for name in of_bin.changes))
+    names = dict.fromkeys(name for of_bin in bins for name in of_bin.changes)
+    number = {name: n for n, name in enumerate(names)}
     columns = np.zeros((places[-1].stop, len(names)))
     for of_bin, place in zip(bins, places, strict=True):
         for name, change in of_bin.changes.items():
-            columns[place, names.index(name)] = change
+            columns[place, number[name]] = change
     basis = basis_of(columns)
     if len(columns) - basis.shape[1] < ENOUGH_VALUES:  # of a short record
         basis = basis_of(columns[:, [kind in ("theta", "smooth") for kind, _ in names]])
