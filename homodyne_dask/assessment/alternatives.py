@@ -19,13 +19,12 @@ def bends_of_age(ages: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n bend"]:
     return np.cos(np.pi * np.arange(1, BENDS + 1) * np.sqrt(np.clip(ages, 0, 1))[..., None])
 
 
-Frames = int | Int[np.ndarray, "interval 1"]
+Frame = int | Int[np.ndarray, "n 1"]
 
 
-def shares_with(
-    cells: Int[np.ndarray, "cell 4"], low: Frames, end: Frames
-) -> Float[np.ndarray, "*interval cell"]:
-    """Return the shares of the pairs of cells (edges of age and lag) with a frame from low to before end."""
+def shares_with(cells: Int[np.ndarray, "cell 4"], low: Frame, end: Frame) -> PerCell:
+    """Return the shares of the pairs of cells (edges of age and lag) with a frame from low to before end; of
+    several such intervals, a row for each."""
     first, stop, shortest, longest = cells.T
     frames, lags = stop - first, longest - shortest
     of_first = np.clip(np.minimum(stop, end) - np.maximum(first, low), 0, None) * lags

@@ -46,9 +46,7 @@ class Interval(NamedTuple):
 
 def means_of_cells(
     cells: list[Interval], weight: PerCell, pairs: Int[np.ndarray, " cell"], least: int
-) -> tuple[
-    Int[np.ndarray, " alone"], list[Int[np.ndarray, " some"]], Float[np.ndarray, "cell mean"]
-]:
+) -> tuple[np.ndarray, list[Int[np.ndarray, " some"]], Float[np.ndarray, "cell mean"]]:
     """Return cells with enough pairs alone; those of means, of all ages at a lag, all lags at an age, and
     all; and their shares in these."""
     weighted = np.flatnonzero(weight)

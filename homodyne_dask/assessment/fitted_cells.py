@@ -73,11 +73,7 @@ class OwnParameters(NamedTuple):
         self, weights: Float[np.ndarray, "*bin cell k"]
     ) -> Float[np.ndarray, "*bin cell k"]:
         """Return the weights with which sums of data are those of residuals."""
-        return weights - transposed(self.to) @ (transposed(self.columns) @ weights)
-
-
-def transposed(matrices: Float[np.ndarray, "*bin n k"]) -> Float[np.ndarray, "*bin k n"]:
-    return np.swapaxes(matrices, -1, -2)
+        return weights - self.to.mT @ (self.columns.mT @ weights)
 
 
 def summed(
@@ -91,9 +87,7 @@ def summed(
 def own_parameters(
     columns: Float[np.ndarray, "*bin cell own"], weighted: Float[np.ndarray, "*bin cell own"]
 ) -> OwnParameters:
-    return OwnParameters(
-        columns, pseudoinverse(transposed(columns) @ weighted) @ transposed(weighted)
-    )
+    return OwnParameters(columns, pseudoinverse(columns.mT @ weighted) @ weighted.mT)
 
 
 class CellsOfBin(NamedTuple):
@@ -157,10 +151,10 @@ class CellsOfKind(NamedTuple):
     """levels.to @ noise of one pixel, by its terms."""
     columns: Float[np.ndarray, "bin cell n"]
     """Derivatives of c2 by the fitted parameters of all bins."""
-    scores: Float[np.ndarray, "bin cell n"]
-    """These without what `levels` explains."""
+    weighted: Float[np.ndarray, "bin cell n"]
+    """weights @ columns, these without what `levels` explains."""
     correlated: Float[np.ndarray, "bin cell n"]
-    """The same of noise @ weights @ scores."""
+    """noise @ weighted."""
 
     def of_bins(self, some: list[int]) -> "CellsOfKind":
         """Return that of some of its bins, by their places."""
@@ -178,6 +172,10 @@ class CellsOfKind(NamedTuple):
     def of_cells(self) -> NoiseCovariance:
         return self.covariances.noise
 
+    @property
+    def variances(self) -> Float[np.ndarray, "3 cell"]:
+        return np.stack([term.diagonal() for term in self.of_cells])
+
     def of_data(
         self, alone: Float[np.ndarray, "bin cell"], several: Float[np.ndarray, "bin cell set"]
     ) -> "_OfData":
@@ -187,25 +185,26 @@ class CellsOfKind(NamedTuple):
         def of_both(rows: Float[np.ndarray, "bin n cell"]) -> Float[np.ndarray, "bin n test"]:
             return np.concatenate([rows * alone[:, None], rows @ several], axis=2)
 
-        columns, of_levels = of_both(transposed(self.levels.columns)), self.of_levels
-        taken = of_both(of_levels.reshape(len(alone), -1, alone.shape[1]))
-        taken = taken.reshape(*of_levels.shape[:3], columns.shape[2])
-        diagonals = np.stack([term.diagonal() for term in self.of_cells])
-        of_several = self.of_cells.variances(transposed(several))
-        by_term = np.concatenate([alone[:, None] ** 2 * diagonals, of_several], axis=2)
-        of_own = of_levels @ transposed(self.levels.to)[:, None]
-        left = by_term - (columns[:, None] * (2 * taken - of_own @ columns[:, None])).sum(2)
+        own, noise, sizes = self.levels, self.of_levels, self.sizes[:, :, None]
+        columns = of_both(own.columns.mT)
+        of_several = self.of_cells.variances(several.mT)
+        by_term = np.concatenate([alone[:, None] ** 2 * self.variances, of_several], axis=2)
+        taken = 2 * of_both(noise.reshape(len(alone), -1, alone.shape[1]))
+        taken = (
+            taken.reshape(*noise.shape[:3], columns.shape[2])
+            - noise @ own.to.mT[:, None] @ columns[:, None]
+        )
+        left = by_term - (columns[:, None] * taken).sum(2)
         relative = log_variances(left, [noise.expected for noise in self.noises])[1]
-        scores, across = (of_both(transposed(of_fit)) for of_fit in (self.scores, self.correlated))
-        sizes = self.sizes[:, :, None]
+        scores, across = (of_both(own.outside(x).mT) for x in (self.columns, self.correlated))
         return _OfData(scores, across, (sizes * by_term).sum(1), (sizes * left).sum(1), relative)
 
 
 class _OfData(NamedTuple):
     scores: Float[np.ndarray, "bin n test"]
-    """The covariances of the sums with those of the fitted parameters, of white noise."""
+    """Derivatives of the sums by the fitted parameters."""
     across: Float[np.ndarray, "bin n test"]
-    """The same of the noise."""
+    """The covariances of the sums with the scores of these parameters."""
     of_residuals: Float[np.ndarray, "bin test"]
     """The variance of the sums without any fit."""
     of_data: Float[np.ndarray, "bin test"]
@@ -240,12 +239,9 @@ class FittedCells(NamedTuple):
     """Of each rate whose smoothness a user gave: which combination of the columns each coefficient is."""
 
     def variance(
-        self,
-        share: Float[np.ndarray, "bin cell"],
-        alone: Int[np.ndarray, " alone"],
-        mix: Float[np.ndarray, "cell several"],
-        by_noise: bool,
-    ) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"]]:
+        self, share: Float[np.ndarray, "bin cell"], alone: Int[np.ndarray, " alone"],
+        mix: Float[np.ndarray, "cell several"], by_noise: bool,
+    ) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"]]:  # fmt: skip
         """Return the variance of means of residuals over bins, and its freedom: at some cells alone, and of
         several by their mix. share: of each bin in the mean at a cell.
 
@@ -278,11 +274,9 @@ class FittedCells(NamedTuple):
         return np.maximum(variance, LEAST_LEFT * total) * (1 + excess), freedom
 
     def variances_alone(
-        self,
-        kind: CellsOfKind,
-        alone: Int[np.ndarray, " alone"],
+        self, kind: CellsOfKind, alone: Int[np.ndarray, " alone"],
         several: Float[np.ndarray, "bin cell several"],
-    ) -> tuple[Float[np.ndarray, "bin test"], Float[np.ndarray, "bin test"]]:
+    ) -> tuple[Float[np.ndarray, "bin test"], Float[np.ndarray, "bin test"]]:  # fmt: skip
         """Return the variance of residuals of each bin, and its freedom: of some cells, and of sums."""
         *_, cells, sets = several.shape
         tests = np.append(alone, np.arange(cells, cells + sets))
@@ -333,7 +327,7 @@ class _WeightedFit:
         weighted = times(weights, eliminated.outside(columns))
         self.normal += summed(columns, weighted)
         self.scores += summed(weighted, measured @ weighted)
-        self.maps |= zip(bins, transposed(weighted), strict=True)
+        self.maps |= zip(bins, weighted.mT, strict=True)
         return eliminated, weighted
 
     def covariance(self, shared: Matrix) -> Matrix:
@@ -363,15 +357,14 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         cells = [place[cell] for cell in pooled[group[0]][0].cells.intervals]
         levels, columns = _levels_and_columns(reduced, shared, group, pooled)
         levels = levels[:, :, own_of[group[0]]]
-        kind, weighted = _fitted_by_all(fits, weighting, group, cells, pooled, levels, columns)
-        kinds.append(kind)
-        normal += summed(kind.columns, weighted)
-        fitted += summed(weighted, kind.correlated)
+        kinds.append(_fitted_by_all(fits, weighting, group, cells, pooled, levels, columns))
     for kind in kinds:
         rows, members = np.ix_(kind.bins, kind.cells), [len(pooled[b][1]) for b in kind.bins]
         residual[rows], f[rows] = kind.residual, np.stack([noise.cells.f for noise in kind.noises])
         pairs_of[rows] = np.array(members)[:, None] * [noise.cells.pairs for noise in kind.noises]
-        variances[rows] = kind.sizes @ [term.diagonal() for term in kind.of_cells]
+        variances[rows] = kind.sizes @ kind.variances
+        normal += summed(kind.columns, kind.weighted)
+        fitted += summed(kind.weighted, kind.correlated)
     numbers = {b: kind.cells for kind in kinds for b in kind.bins}
     bins = {
         b: CellsOfBin(noise, members, weight, numbers[b])
@@ -386,11 +379,9 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
     def between(a: int, b: int) -> Matrix:
         return scores_of_fits(a).covariance_with(scores_of_fits(b))
 
-    of_scores = shared.added(pooled, 2 * n, between).covariance
-    of_pairs, of_weighted = (
-        fit.covariance(of_scores[scores, scores])[of_theta, of_theta]
-        for fit, scores in zip(fits, (slice(n), slice(n, None)), strict=True)
-    )
+    added = shared.added(pooled, 2 * n, between).covariance
+    of_pairs = by_pairs.covariance(added[:n, :n])[of_theta, of_theta]
+    of_weighted = by_noise.covariance(added[n:, n:])[of_theta, of_theta]
     smoothed = _smoothed_rates(request, joint, n)
     return FittedCells(
         intervals, residual, f, pairs_of, variances, bins, kinds, pseudoinverse(normal), fitted, of_pairs,
@@ -413,30 +404,24 @@ def _smoothed_rates(
 def _fitted_by_all(
     fits: tuple[_WeightedFit, _WeightedFit], weighting: int, group: list[int], cells: list[int],
     pooled: _Pooled, levels: PerCellOfBins, columns: PerCellOfBins,
-) -> tuple[CellsOfKind, PerCellOfBins]:  # fmt: skip
-    """Add bins of one noise to both fits, and return them with what the one with this number does to them,
-    and the weighted columns of that."""
+) -> CellsOfKind:  # fmt: skip
+    """Add bins of one noise to both fits, and return them with what the one with this number does to them."""
     noises, _, _, weights = zip(*(pooled[b] for b in group), strict=True)
     pairs = np.stack([noise.cells.pairs for noise in noises]) * np.array(weights)[:, None]
     covariances = CellCovariances(noises[0].of_cells)
     both = [covariances.likely(noise.fit) for noise in noises]
-    measured, inverse = (np.stack(matrices) for matrices in zip(*both, strict=True))
+    measured, inverse = map(np.stack, zip(*both, strict=True))
     added = [
         fit.add(group, levels, columns, of_cells, measured)
         for fit, of_cells in zip(fits, (pairs[:, :, None], inverse), strict=True)
     ]
     (own, weighted), of_cells = added[weighting], covariances.noise
-    residual, sizes = (
-        np.stack([getattr(noise, name) for noise in noises]) for name in ("residual", "sizes")
-    )
-    products = np.stack(of_cells.products(transposed(weighted)), axis=1)
-    correlated = transposed((sizes[:, :, None, None] * products).sum(1))
+    residual, sizes = map(np.stack, zip(*((x.residual, x.sizes) for x in noises), strict=True))
+    products = np.stack(of_cells.products(weighted.mT), axis=1)
+    correlated = (sizes[:, :, None, None] * products).sum(1).mT
     of_levels = np.stack(of_cells.products(own.to), axis=1)
-    kind = CellsOfKind(
-        group, cells, list(noises), residual, sizes, covariances, own, of_levels, columns,
-        own.outside(columns), own.outside(correlated),
-    )  # fmt: skip
-    return kind, weighted
+    of_bins = list(noises), residual, sizes, covariances
+    return CellsOfKind(group, cells, *of_bins, own, of_levels, columns, weighted, correlated)
 
 
 def _levels_and_columns(

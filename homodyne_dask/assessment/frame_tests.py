@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import stdtr
 
 from homodyne_dask.results.data.fit_result import Alternative
@@ -188,18 +189,8 @@ def scan_of_frames(scan: Scan, first: int, last: int) -> tuple[int, float]:
 
 
 def _excess(means: Float[np.ndarray, "bin t"], weights: tuple[float, ...]) -> np.ndarray:
-    excess, n = np.full(means.shape, np.nan), means.shape[1]
-    neighbours = [
-        weight
-        * (
-            means[:, NEIGHBOURS - k : n - NEIGHBOURS - k]
-            + means[:, NEIGHBOURS + k : n - NEIGHBOURS + k]
-        )
-        for k, weight in enumerate(weights, 1)
-    ]
-    excess[:, NEIGHBOURS : n - NEIGHBOURS] = means[:, NEIGHBOURS : n - NEIGHBOURS] - np.sum(
-        neighbours, axis=0
-    )
+    excess, kernel = np.full(means.shape, np.nan), -np.array([*weights[::-1], -1.0, *weights])
+    excess[:, NEIGHBOURS:-NEIGHBOURS] = sliding_window_view(means, len(kernel), axis=1) @ kernel
     return excess
 
 

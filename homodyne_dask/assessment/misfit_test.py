@@ -195,10 +195,9 @@ def _alone(
     some, sets, mix = means_of_cells(intervals, weight.min(0), pairs, MIN_PAIRS)
     weights = (mix > 0) * weight[:, :, None]
     weights /= weights.sum(1, keepdims=True)
-    of_sets = (kind.residual[:, None] @ weights)[:, 0]
+    of_sets, numbers = (kind.residual[:, None] @ weights)[:, 0], np.array(kind.cells)
     residuals = np.concatenate([kind.residual[:, some], of_sets], axis=1)
-    of_cells = np.array(kind.cells)
-    numbers = [of_cells[of_mean] for of_mean in (*some[:, None], *sets)]
+    numbers = [numbers[of_mean] for of_mean in (*some[:, None], *sets)]
     of_bins = zip(kind.bins, residuals, *cells.variances_alone(kind, some, weights), strict=True)
     return {
         b: _Means(
@@ -221,7 +220,7 @@ def _of_group(
     share[bins] = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
     pairs = (cells.pairs[bins] * there).sum(0)
     alone, sets, mix = means_of_cells(cells.intervals, weight.sum(0), pairs, MIN_PAIRS)
-    of_cells = (share * np.nan_to_num(cells.residual)).sum(0)
+    of_cells = (share[bins] * np.nan_to_num(cells.residual[bins])).sum(0)
     residual = np.append(of_cells[alone], of_cells @ mix)
     variance, freedom = cells.variance(share, alone, mix, by_noise=True)
     z = _in_errors(residual, variance * several)
@@ -239,13 +238,11 @@ def _with_phi(scan: Scan, cells: FittedCells, contrast: float) -> list[_Means]:
     """Return the parts of the residuals that go with cos 2φ and sin 2φ, and are not the same in each ring."""
     bins, means = np.array(sorted(cells.bins)), []
     rings, angle = ring_numbers(scan.q), np.deg2rad(2 * scan.phi)
-    independent, some = len(np.unique(cells.shared.clusters[bins])), np.unique(rings[bins])
-    if independent - len(some) < MIN_FREEDOM:
+    independent, of_rings = len(np.unique(cells.shared.clusters[bins])), np.unique(rings[bins])
+    if independent - len(of_rings) < MIN_FREEDOM or not np.isfinite(angle[bins]).all():
         return []
-    columns = [rings == ring for ring in some]
+    columns = [rings == ring for ring in of_rings]
     basis = np.stack([*columns, np.cos(angle), np.sin(angle)], axis=1).astype(float)[bins]
-    if not np.isfinite(basis).all():
-        return []
     enough = cells.pairs[bins].sum(0) >= MIN_PAIRS
     whole = np.flatnonzero(np.isfinite(cells.residual[bins]).all(0) & enough)
     if independent - np.linalg.matrix_rank(basis) < MIN_FREEDOM or not len(whole):

@@ -9,6 +9,7 @@ them have can change (Patterson and Thompson 1971). It is averaged over κ(1), e
 beforehand is that nothing is shared.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -170,12 +171,8 @@ class SpeckleOfSums(NamedTuple):
         deviations = np.sqrt(np.maximum(of_pixel.diagonal(), np.finfo(float).tiny))
         return cls(noise, deviations, weights * deviations, weights @ of_pixel / deviations)
 
-    @property
-    def covariance(self) -> Matrix:
-        return self.correlated @ self.weights.T * self.noise.inverse_pixels
-
     def covariance_with(self, other: "SpeckleOfSums") -> Float[np.ndarray, "sum other"]:
-        """Return that with sums over another bin which sees the same speckle."""
+        """Return that with sums over this bin, or over another one which sees the same speckle."""
         size = _size(self.noise, other.noise)
         if self.noise.of_cells is other.noise.of_cells:
             return self.correlated @ other.weights.T * size
@@ -400,17 +397,14 @@ class _SpeckleOfCells(NamedTuple):
         covariance = likely_covariance(noise.of_cells, noise.fit)
         root = np.linalg.cholesky(regular(outside @ covariance @ outside.T))
         white, _ = dtrtrs(root, outside, lower=1)
-        parts, vectors = np.linalg.eigh(SpeckleOfSums.of(noise, white).covariance)
+        sums = SpeckleOfSums.of(noise, white)
+        parts, vectors = np.linalg.eigh(sums.covariance_with(sums))
         to = vectors.T[: -1 - MOST_DIRECTIONS : -1] @ white
         changes = _possible_changes(noise, frames)
         changes |= {("theta", (fit, n)): column for n, column in enumerate(noise.columns[:, 2:].T)}
         of_changes = np.stack(list(changes.values())) @ to.T
-        return cls(
-            SpeckleOfSums.of(noise, to),
-            to @ noise.residual,
-            parts[: -1 - MOST_DIRECTIONS : -1],
-            dict(zip(changes, of_changes, strict=True)),
-        )
+        sums, parts = SpeckleOfSums.of(noise, to), parts[: -1 - MOST_DIRECTIONS : -1]
+        return cls(sums, to @ noise.residual, parts, dict(zip(changes, of_changes, strict=True)))
 
     @property
     def information(self) -> float:
@@ -460,7 +454,8 @@ def part_of_errors(noise: BinNoise) -> float:
     take = np.linalg.solve(levels.T @ weights, weights.T @ noise.columns[:, 2:])
     scores = (weighted[:, 2:] - weights @ take).T
     of_all = variances(likely_covariance(noise.of_cells, noise.fit), scores)
-    return float(np.mean(np.diag(SpeckleOfSums.of(noise, scores).covariance) / of_all))
+    sums = SpeckleOfSums.of(noise, scores)
+    return float(np.mean(np.diag(sums.covariance_with(sums)) / of_all))
 
 
 def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
@@ -544,36 +539,37 @@ class _SpeckleOfRow(NamedTuple):
         return cls(apart.astype(float), places, shared, both)
 
     def log_likelihood(self, correlation: float, power: float) -> float:
-        part = correlation ** (4 * self.apart**power)
+        part, lengths = (
+            correlation ** (4 * self.apart**power),
+            [p.stop - p.start for p in self.places],
+        )
         np.fill_diagonal(part, 1.0)
-        covariance, lengths = np.empty_like(self.shared), [p.stop - p.start for p in self.places]
+        covariance = np.empty_like(self.shared)
         for n, place in enumerate(self.places):
-            part_of_values = np.repeat(part[n, n:], lengths[n:])
-            later = place, slice(place.start, None)
-            np.multiply(self.shared[later], part_of_values, out=covariance[later])
+            later, of_values = slice(place.start, None), np.repeat(part[n, n:], lengths[n:])
+            np.multiply(self.shared[place, later], of_values, out=covariance[place, later])
         root, failed = dpotrf(covariance.T, lower=1, clean=0, overwrite_a=1)
-        if failed:  # no speckle is correlated like this
-            return -np.inf
         white, _ = dtrtrs(root, self.both, lower=1)
-        taken, failed = dpotrf(white.T @ white, clean=0)
-        if failed:
+        taken, singular = dpotrf(white.T @ white, clean=0)
+        if failed or 0 < singular < len(taken):  # no speckle is correlated like this
             return -np.inf
-        # the last one is what the columns leave of the residuals
-        *of_columns, left = np.diag(taken)
-        return -float(np.log(np.diag(root)).sum() + np.log(of_columns).sum() + left**2 / 2)
+        *of_columns, left = (
+            taken.diagonal()
+        )  # the last one is what the columns leave of the residuals
+        log = np.log(root.diagonal()).sum() + np.log(of_columns).sum()
+        return -float(log + left**2 / 2)
 
 
 def _misfits(bins: list[_SpeckleOfCells], places: list[slice]) -> Float[np.ndarray, "value column"]:
     """Return an orthonormal basis of what the fit changes, or a misfit that all bins have."""
-    names = dict.fromkeys(name for of_bin in bins for name in of_bin.changes)
-    number = {name: n for n, name in enumerate(names)}
-    columns = np.zeros((places[-1].stop, len(names)))
+    columns = defaultdict[tuple[str, object], Vector](lambda: np.zeros(places[-1].stop))
     for of_bin, place in zip(bins, places, strict=True):
         for name, change in of_bin.changes.items():
-            columns[place, number[name]] = change
-    basis = basis_of(columns)
-    if len(columns) - basis.shape[1] < ENOUGH_VALUES:  # of a short record
-        basis = basis_of(columns[:, [kind in ("theta", "smooth") for kind, _ in names]])
+            columns[name][place] = change
+    basis = basis_of(np.column_stack(list(columns.values())))
+    if len(basis) - basis.shape[1] < ENOUGH_VALUES:  # of a short record
+        smooth = [changes for (kind, _), changes in columns.items() if kind in ("theta", "smooth")]
+        basis = basis_of(np.column_stack(smooth))
     return basis
 
 
