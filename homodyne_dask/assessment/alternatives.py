@@ -50,8 +50,8 @@ def shares_at_ages(
 ) -> tuple[dict[tuple[int, int], PerCell], dict[int, PerCell]]:
     """Return the shares of the pairs of cells with a frame of each interval of age, by its edges, and of
     those across its begin or its middle, by the frame."""
-    cells = np.array(intervals)
-    ages, (first, stop, *_) = np.unique(cells[:, :2], axis=0), cells.T
+    cells, ages = np.array(intervals), np.array(sorted({cell[:2] for cell in intervals}))
+    first, stop, *_ = cells.T
     frames = np.unique(np.append(ages[:, 0], ages.sum(1) // 2))
     begin_after = np.clip(stop - np.maximum(first, frames[:, None]), 0, None) / (stop - first)
     across = shares_with(cells, frames[:, None], 2 * cells.max()) - begin_after

@@ -103,9 +103,8 @@ def beam_noise(scan: Scan, clusters: BinNumbers) -> float | None:
     for number in np.unique(numbers):  # another scan sees another beam
         of_scan = z[numbers == number]
         square = (of_scan**2).sum(1)
-        agreement.append(
-            (of_scan.sum(0) ** 2 - (of_scan**2).sum(0)) / 2
-        )  # Σ z z' over pairs of bins
+        # Σ z z' over pairs of bins
+        agreement.append((of_scan.sum(0) ** 2 - (of_scan**2).sum(0)) / 2)
         variance += CORRELATED * (square.sum() ** 2 - (square**2).sum()) / 2 / z.shape[1]
         largest += (np.sqrt(square).sum() ** 2 - square.sum()) / 2
     of_frames, freedom = np.sort(np.concatenate(agreement)), z.shape[1] / CORRELATED

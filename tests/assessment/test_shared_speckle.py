@@ -327,6 +327,38 @@ def test_short_records_are_looked_at_too(tmp_path, monkeypatch):
     assert sum(axes_of(result) == ["rings"] for result in results) >= 2
 
 
+@pytest.mark.parametrize(
+    "of_other", [range(8), range(3, 9), [7, 2, 4]], ids=["same", "some", "few"]
+)
+def test_cells_of_two_bins_that_see_one_speckle_have_the_mean_of_both_correlations(of_other):
+    rng = np.random.default_rng(0)
+
+    def sums(cells, pixels):
+        n = len(cells)
+        to = rng.normal(size=(n, 2 * n))
+        noise = SimpleNamespace(
+            cells=SimpleNamespace(intervals=list(cells)), inverse_pixels=1 / pixels,
+            of_cells=SimpleNamespace(constant=to @ to.T),
+        )  # fmt: skip
+        return SpeckleOfSums.of(noise, weights := rng.normal(size=(3, n))), weights
+
+    (first, weights), (second, others) = sums(range(8), 50.0), sums(of_other, 200.0)
+    (of_first, size), (of_second, size_of_second) = (
+        correlation_and_deviation(of_bin.noise.of_cells.constant) for of_bin in (first, second)
+    )
+    shared = np.zeros((8, len(of_other)))
+    for n, cell in enumerate(of_other):
+        for m in range(8):
+            if cell < 8:
+                shared[m, n] = of_first[m, cell]
+            if cell < 8 and m in of_other:
+                shared[m, n] = (of_first[m, cell] + of_second[list(of_other).index(m), n]) / 2
+    expected = weights @ (shared * np.outer(size, size_of_second)) @ others.T / 100
+    np.testing.assert_allclose(first.covariance_with(second), expected, rtol=1e-12)
+    own = weights @ first.noise.of_cells.constant @ weights.T / 50
+    np.testing.assert_allclose(first.covariance_with(first), own, rtol=1e-12)
+
+
 def test_derivatives_of_other_sign_have_covariances_of_other_sign():
     def noise(slopes, pixels=100.0):
         cells = SimpleNamespace(
