@@ -74,8 +74,8 @@ ENOUGH_VALUES = 20
 """More values of a row than columns, with fewer of which only smooth misfits are left out."""
 MOST_JITTER = 5.0
 """Degrees by which bins at one angle may differ, at most."""
-KINDS = 128
-"""Pairs of kinds of noise whose covariance is kept: bins that follow each other are mostly of few kinds."""
+KINDS = 256
+"""Pairs of kinds of noise whose common cells are kept: bins that follow each other are of few kinds."""
 AXES = "rings", "sectors"
 MARGIN = 5.0
 """Logarithm of the likelihood by which bins that are all alike have to surpass shared speckle."""
