@@ -158,37 +158,33 @@ class SpeckleOfSums(NamedTuple):
     """Sums over the cells of a bin, with what the speckle of cells is to them."""
 
     noise: BinNoise
-    deviations: PerCell
-    """Of the speckle of the cells, of one pixel."""
     weights: Float[np.ndarray, "sum cell"]
-    """In the sums, times these."""
+    """In the sums, times the standard deviations of the speckle of cells."""
     correlated: Float[np.ndarray, "sum cell"]
     """The covariances of the sums with the cells over these deviations."""
 
     @classmethod
     def of(cls, noise: BinNoise, weights: Float[np.ndarray, "sum cell"]) -> "SpeckleOfSums":
-        of_pixel = noise.of_cells.constant
-        deviations = np.sqrt(np.maximum(of_pixel.diagonal(), np.finfo(float).tiny))
-        return cls(noise, deviations, weights * deviations, weights @ of_pixel / deviations)
+        deviations = _deviations(noise)
+        return cls(noise, weights * deviations, weights @ noise.of_cells.constant / deviations)
 
     def covariance_with(self, other: "SpeckleOfSums") -> Float[np.ndarray, "sum other"]:
         """Return that with sums over this bin, or over another one which sees the same speckle."""
         size = _size(self.noise, other.noise)
         if self.noise.of_cells is other.noise.of_cells:
             return self.correlated @ other.weights.T * size
-        rows, columns = _common_cells(_Kind(self.noise), _Kind(other.noise))
+        kinds = _Kind(self.noise), _Kind(other.noise)
+        rows, columns = _common_cells(*kinds)
+        (alone, of_alone), (alone_in_other, of_other) = _cells_of_one(*kinds)
         # the mean of both correlations; of cells that this bin alone has with the common ones, its own
-        first = self.correlated[:, rows] + self._of_others(rows)
-        second = other.correlated[:, columns] - other._of_others(columns)
+        first = self.correlated[:, rows] + self.weights[:, alone] @ of_alone
+        second = other.correlated[:, columns] - other.weights[:, alone_in_other] @ of_other
         both = first @ other.weights[:, columns].T + self.weights[:, rows] @ second.T
         return both * (size / 2)
 
-    def _of_others(self, common: Int[np.ndarray, " cell"]) -> Float[np.ndarray, "sum cell"]:
-        """Return the part of `correlated`, at common cells, of the others."""
-        others, deviations = np.ones(self.weights.shape[1], bool), self.deviations
-        others[common] = False
-        correlation = self.noise.of_cells.constant[others][:, common] / deviations[common]
-        return self.weights[:, others] / deviations[others] @ correlation
+
+def _deviations(noise: BinNoise) -> PerCell:
+    return np.sqrt(np.maximum(noise.of_cells.constant.diagonal(), np.finfo(float).tiny))
 
 
 class _Kind:
@@ -221,6 +217,18 @@ def _common_cells(first: _Kind, other: _Kind) -> Int[np.ndarray, "2 cell"]:
     place = {cell: n for n, cell in enumerate(first.noise.cells.intervals)}
     of_first = np.array([place.get(cell, -1) for cell in other.noise.cells.intervals], int)
     return np.stack([of_first, np.arange(len(of_first))])[:, of_first >= 0]
+
+
+@lru_cache(KINDS)
+def _cells_of_one(first: _Kind, other: _Kind) -> list[tuple[Int[np.ndarray, " cell"], Matrix]]:
+    """Return the cells of each bin that the other has not, and their correlations with common ones."""
+    of_each = []
+    for kind, common in zip((first, other), _common_cells(first, other), strict=True):
+        deviations, of_pixel = _deviations(kind.noise), kind.noise.of_cells.constant
+        cells = np.delete(np.arange(len(of_pixel)), common)
+        size = np.outer(deviations[cells], deviations[common])
+        of_each.append((cells, of_pixel[cells][:, common] / size))
+    return of_each
 
 
 @lru_cache(KINDS)
