@@ -189,18 +189,18 @@ class CellsOfKind(NamedTuple):
         def of_both(rows: Float[np.ndarray, "bin n cell"]) -> Float[np.ndarray, "bin n test"]:
             return np.concatenate([rows * alone[:, None], rows @ several], axis=2)
 
-        own, noise, sizes = self.levels, self.of_levels, self.sizes[:, :, None]
-        columns = of_both(own.columns.mT)
+        levels, noise, sizes = self.levels, self.of_levels, self.sizes[:, :, None]
+        columns = of_both(levels.columns.mT)
         of_several = self.of_cells.variances(several.mT)
         by_term = np.concatenate([alone[:, None] ** 2 * self.variances, of_several], axis=2)
         taken = 2 * of_both(noise.reshape(len(alone), -1, alone.shape[1]))
         taken = (
             taken.reshape(*noise.shape[:3], columns.shape[2])
-            - noise @ own.to.mT[:, None] @ columns[:, None]
+            - noise @ levels.to.mT[:, None] @ columns[:, None]
         )
         left = by_term - (columns[:, None] * taken).sum(2)
         relative = log_variances(left, [noise.expected for noise in self.noises])[1]
-        scores, across = (of_both(own.outside(x).mT) for x in (self.columns, self.correlated))
+        scores, across = (of_both(levels.outside(x).mT) for x in (self.columns, self.correlated))
         return scores, across, (sizes * by_term).sum(1), (sizes * left).sum(1), relative
 
 
@@ -406,13 +406,13 @@ def _fitted_by_all(
         fit.add(group, levels, columns, of_cells, measured)
         for fit, of_cells in zip(fits, (pairs[:, :, None], inverse), strict=True)
     ]
-    (own, weighted), of_cells = added[weighting], covariances.noise
+    (eliminated, weighted), of_cells = added[weighting], covariances.noise
     residual, sizes = map(np.stack, zip(*((x.residual, x.sizes) for x in noises), strict=True))
     products = np.stack(of_cells.products(weighted.mT), axis=1)
     correlated = (sizes[:, :, None, None] * products).sum(1).mT
-    of_levels = np.stack(of_cells.products(own.to), axis=1)
+    of_levels = np.stack(of_cells.products(eliminated.to), axis=1)
     of_bins = list(noises), residual, sizes, covariances
-    return CellsOfKind(group, cells, *of_bins, own, of_levels, columns, weighted, correlated)
+    return CellsOfKind(group, cells, *of_bins, eliminated, of_levels, columns, weighted, correlated)
 
 
 def _levels_and_columns(
