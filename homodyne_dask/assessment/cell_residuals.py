@@ -46,8 +46,9 @@ class Interval(NamedTuple):
 
 def means_of_cells(
     cells: list[Interval], weight: PerCell, pairs: Int[np.ndarray, " cell"], least: int
-) -> tuple[list[Int[np.ndarray, " some"]], Float[np.ndarray, "cell mean"]]:
-    """Return the cells of means, of one, all ages at a lag, all lags at an age, and all; and their shares."""
+) -> tuple[np.ndarray, list[Int[np.ndarray, " some"]], Float[np.ndarray, "cell mean"]]:
+    """Return cells with enough pairs alone; those of means, of all ages at a lag, all lags at an age, and
+    all; and their shares in these."""
     weighted = np.flatnonzero(weight)
     ages, _, lags, _ = np.array(cells).reshape(-1, 4)[weighted].T
     several = []
@@ -59,12 +60,10 @@ def means_of_cells(
         for of_set in (*several, weighted)
         if len(of_set) > 1 and pairs[of_set].sum() >= least
     ]
-    alone = weighted[pairs[weighted] >= least]
-    mix = np.zeros((len(cells), len(alone) + len(several)))
-    mix[alone, np.arange(len(alone))] = 1
-    for n, of_set in enumerate(several, len(alone)):
+    mix = np.zeros((len(cells), len(several)))
+    for n, of_set in enumerate(several):
         mix[of_set, n] = weight[of_set] / weight[of_set].sum()
-    return [*alone[:, None], *several], mix
+    return weighted[pairs[weighted] >= least], several, mix
 
 
 class CellPoints(NamedTuple):

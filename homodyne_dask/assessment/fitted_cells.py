@@ -7,7 +7,8 @@ noise are sums over them. A bin that deviates from the others stays by itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +16,15 @@ from jaxtyping import Bool, Float, Int
 
 from homodyne_dask.assessment.cell_residuals import Interval, means_of_cells
 from homodyne_dask.assessment.fit_end import FitEnd
-from homodyne_dask.assessment.shared_speckle import SharedSpeckle, shared_cells
-from homodyne_dask.assessment.speckle_covariance import NoiseCovariance, log_variances
+from homodyne_dask.assessment.shared_speckle import SharedSpeckle, SpeckleOfSums
+from homodyne_dask.assessment.speckle_covariance import (
+    NoiseCovariance,
+    NoiseFit,
+    inverse_of_regular,
+    likely_sizes,
+    log_variances,
+    regular,
+)
 from homodyne_dask.assessment.speckle_errors import SpeckleErrors
 from homodyne_dask.assessment.speckle_noise import (
     AT_ONCE,
@@ -28,7 +36,7 @@ from homodyne_dask.assessment.speckle_noise import (
 )
 from homodyne_dask.request.options import PAIRS, SPECKLE_WEIGHTS
 from homodyne_dask.request.request import Request
-from homodyne_dask.solver.array_shapes import BinNumbers, Matrix
+from homodyne_dask.solver.array_shapes import BinNumbers, Matrix, PerCounts
 from homodyne_dask.solver.normal_equations import JointEquations
 from homodyne_dask.solver.normal_matrix import pseudoinverse
 from homodyne_dask.solver.reduce import ReducedProblem, linear_columns
@@ -65,11 +73,7 @@ class OwnParameters(NamedTuple):
         self, weights: Float[np.ndarray, "*bin cell k"]
     ) -> Float[np.ndarray, "*bin cell k"]:
         """Return the weights with which sums of data are those of residuals."""
-        return weights - transposed(self.to) @ (transposed(self.columns) @ weights)
-
-
-def transposed(matrices: Float[np.ndarray, "*bin n k"]) -> Float[np.ndarray, "*bin k n"]:
-    return np.swapaxes(matrices, -1, -2)
+        return weights - self.to.mT @ (self.columns.mT @ weights)
 
 
 def summed(
@@ -83,9 +87,7 @@ def summed(
 def own_parameters(
     columns: Float[np.ndarray, "*bin cell own"], weighted: Float[np.ndarray, "*bin cell own"]
 ) -> OwnParameters:
-    return OwnParameters(
-        columns, pseudoinverse(transposed(columns) @ weighted) @ transposed(weighted)
-    )
+    return OwnParameters(columns, pseudoinverse(columns.mT @ weighted) @ weighted.mT)
 
 
 class CellsOfBin(NamedTuple):
@@ -109,6 +111,30 @@ class CellsOfBin(NamedTuple):
         return f"the bin labelled {scan.label[self.members[0]]} of {len(self.members)} scans"
 
 
+@dataclass(frozen=True)
+class CellCovariances:
+    """Those of the means over cells of bins with one noise; with known counts, each is computed once."""
+
+    noise: NoiseCovariance
+    of_pixel: dict[float, tuple[Matrix, Matrix]] = field(default_factory=dict)
+
+    def at(self, mean_counts: float) -> tuple[Matrix, Matrix]:
+        """Return the covariance of one pixel, and its inverse."""
+        if mean_counts not in self.of_pixel:
+            covariance = regular(self.noise.at(mean_counts))
+            self.of_pixel[mean_counts] = covariance, inverse_of_regular(covariance)
+        return self.of_pixel[mean_counts]
+
+    def likely(self, fit: NoiseFit, least: PerCounts | float = 0.0) -> tuple[Matrix, Matrix]:
+        """Return the mean covariance over likely P and μ, and its inverse; least: the fewest pixels."""
+        sizes = likely_sizes(fit, least)
+        if len(fit.weight) == 1:
+            covariance, inverse = self.at(float(fit.mean_counts[0]))
+            return covariance * sizes[0], inverse / sizes[0]
+        covariance = regular(self.noise.of_sizes(sizes))
+        return covariance, inverse_of_regular(covariance)
+
+
 class CellsOfKind(NamedTuple):
     """Bins with the same cells and one noise, but for its size, as arrays."""
 
@@ -116,7 +142,13 @@ class CellsOfKind(NamedTuple):
     cells: list[int]
     """Their numbers among the cells of all bins."""
     noises: list[BinNoise]
+    residual: Float[np.ndarray, "bin cell"]
+    sizes: Float[np.ndarray, "bin 3"]
+    """Of the terms of the noise."""
+    covariances: CellCovariances
     levels: OwnParameters
+    of_levels: Float[np.ndarray, "bin 3 own cell"]
+    """levels.to @ noise of one pixel, by its terms."""
     columns: Float[np.ndarray, "bin cell n"]
     """Derivatives of c2 by the fitted parameters of all bins."""
     weighted: Float[np.ndarray, "bin cell n"]
@@ -128,44 +160,48 @@ class CellsOfKind(NamedTuple):
         """Return that of some of its bins, by their places."""
         if len(some) == len(self.bins):
             return self
+        arrays = self._asdict().items()
         return self._replace(
             bins=[self.bins[n] for n in some],
             noises=[self.noises[n] for n in some],
             levels=OwnParameters(*(array[some] for array in self.levels)),
-            columns=self.columns[some],
-            weighted=self.weighted[some],
-            correlated=self.correlated[some],
+            **{name: array[some] for name, array in arrays if isinstance(array, np.ndarray)},
         )
 
     @property
     def of_cells(self) -> NoiseCovariance:
-        return self.noises[0].of_cells
+        return self.covariances.noise
 
     @property
-    def residual(self) -> Float[np.ndarray, "bin cell"]:
-        return np.stack([noise.residual for noise in self.noises])
+    def variances(self) -> Float[np.ndarray, "3 cell"]:
+        return np.stack([term.diagonal() for term in self.of_cells])
 
-    @property
-    def sizes(self) -> Float[np.ndarray, "bin 3"]:
-        return np.stack([noise.sizes for noise in self.noises])
+    def of_data(
+        self, alone: Float[np.ndarray, "bin cell"], several: Float[np.ndarray, "bin cell set"]
+    ) -> tuple[np.ndarray, ...]:
+        """Return of sums of residuals, as those of data from which offset and contrast take nothing: their
+        derivatives by the parameters of all bins, and covariances with the scores of these, (bin, n, test);
+        their variance without any fit and without that of theta, and the latter's relative one, (bin, test).
 
-    def of_data(self, weights: Float[np.ndarray, "bin cell test"]) -> "_OfData":
-        """Return sums of residuals as those of data, from which offset and contrast of a bin take nothing:
-        then only theta is common to all."""
-        sizes, left = self.sizes[:, :, None], self.levels.left_by(weights)
-        alone, of_data = (self.of_cells.variances(transposed(sums)) for sums in (weights, left))
-        relative = log_variances(of_data, [noise.expected for noise in self.noises])[1]
-        return _OfData(left, (sizes * alone).sum(1), (sizes * of_data).sum(1), relative)
+        alone: the weights of cells, each of which is a sum; several: those in other sums.
+        """
 
+        def of_both(rows: Float[np.ndarray, "bin n cell"]) -> Float[np.ndarray, "bin n test"]:
+            return np.concatenate([rows * alone[:, None], rows @ several], axis=2)
 
-class _OfData(NamedTuple):
-    weights: Float[np.ndarray, "bin cell test"]
-    of_residuals: Float[np.ndarray, "bin test"]
-    """The variance of the sums without any fit."""
-    of_data: Float[np.ndarray, "bin test"]
-    """The variance without that of the fit of theta."""
-    relative: Float[np.ndarray, "bin test"]
-    """The relative variance of that variance."""
+        levels, noise, sizes = self.levels, self.of_levels, self.sizes[:, :, None]
+        columns = of_both(levels.columns.mT)
+        of_several = self.of_cells.variances(several.mT)
+        by_term = np.concatenate([alone[:, None] ** 2 * self.variances, of_several], axis=2)
+        taken = 2 * of_both(noise.reshape(len(alone), -1, alone.shape[1]))
+        taken = (
+            taken.reshape(*noise.shape[:3], columns.shape[2])
+            - noise @ levels.to.mT[:, None] @ columns[:, None]
+        )
+        left = by_term - (columns[:, None] * taken).sum(2)
+        relative = log_variances(left, [noise.expected for noise in self.noises])[1]
+        scores, across = (of_both(levels.outside(x).mT) for x in (self.columns, self.correlated))
+        return scores, across, (sizes * by_term).sum(1), (sizes * left).sum(1), relative
 
 
 class FittedCells(NamedTuple):
@@ -194,30 +230,34 @@ class FittedCells(NamedTuple):
     """Of each rate whose smoothness a user gave: which combination of the columns each coefficient is."""
 
     def variance(
-        self, weights: Mapping[int, Float[np.ndarray, "cell test"]], by_noise: bool
-    ) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"]]:
-        """Return the variance of sums of residuals with these weights in each bin, and its freedom.
+        self, share: Float[np.ndarray, "bin cell"], alone: Int[np.ndarray, " alone"],
+        mix: Float[np.ndarray, "cell several"], by_noise: bool,
+    ) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"]]:  # fmt: skip
+        """Return the variance of means of residuals over bins, and its freedom: at some cells alone, and of
+        several by their mix. share: of each bin in the mean at a cell.
 
         With r = y - X H⁻¹ Xᵀ W y, it is that of the noise less twice the covariance of noise and fit plus
         the variance of the fit. A fit of all pairs takes a little less out of a sum than one of cells would.
-        by_noise: whether the noise of bins is in the weights.
+        by_noise: whether the noise of bins is in the shares.
         """
-        tests = next(iter(weights.values())).shape[1]
-        scores, across = np.zeros((2, len(self.inverse), tests))
-        of_bins = list[tuple[np.ndarray, ...]]()
+        cells, sets = mix.shape
+        scores, across = np.zeros((2, len(self.inverse), cells + sets))
+        of_bins, has_share = list[np.ndarray](), share.any(1)
         for whole in self.kinds:
-            some = [n for n, b in enumerate(whole.bins) if b in weights]
-            if not some:
+            kind = whole.of_bins(np.flatnonzero(has_share[whole.bins]).tolist())
+            if not kind.bins:
                 continue
-            kind = whole.of_bins(some)
-            of_kind = kind.of_data(np.stack([weights[b][kind.cells] for b in kind.bins]))
-            scores += summed(kind.columns, of_kind.weights)
-            across += summed(kind.correlated, of_kind.weights)
-            of_bins.append(of_kind[1:])
-        of_bin, of_data, relative = (
-            np.concatenate(arrays) for arrays in zip(*of_bins, strict=True)
-        )
-        variance, total = of_data.sum(0) + self._of_fit(scores, across), of_bin.sum(0)
+            of_cells = share[np.ix_(kind.bins, kind.cells)]
+            of_kind = kind.of_data(of_cells, of_cells[:, :, None] * mix[kind.cells])
+            tests = [*kind.cells, *range(cells, cells + sets)]
+            scores[:, tests] += of_kind[0].sum(0)
+            across[:, tests] += of_kind[1].sum(0)
+            of_bins.append(np.zeros((3, len(kind.bins), cells + sets)))
+            of_bins[-1][:, :, tests] = of_kind[2:]
+        tests = np.append(alone, np.arange(cells, cells + sets))
+        of_bin, of_data, relative = np.concatenate(of_bins, axis=1)[:, :, tests]
+        total = of_bin.sum(0)
+        variance = of_data.sum(0) + self._of_fit(scores[:, tests], across[:, tests])
         share = of_bin / np.maximum(total, np.finfo(float).tiny)
         freedom = 2 / np.maximum((share**2 * relative).sum(0), np.finfo(float).tiny)
         excess = (share * excess_of_weighted(share, relative)).sum(0) if by_noise else 0.0
@@ -225,11 +265,14 @@ class FittedCells(NamedTuple):
         return np.maximum(variance, LEAST_LEFT * total) * (1 + excess), freedom
 
     def variances_alone(
-        self, kind: CellsOfKind, weights: Float[np.ndarray, "bin cell test"]
-    ) -> tuple[Float[np.ndarray, "bin test"], Float[np.ndarray, "bin test"]]:
-        """Return the variance of such sums over each bin alone, and its freedom."""
-        left, of_bin, of_data, relative = kind.of_data(weights)
-        scores, across = transposed(kind.columns) @ left, transposed(kind.correlated) @ left
+        self, kind: CellsOfKind, alone: Int[np.ndarray, " alone"],
+        several: Float[np.ndarray, "bin cell several"],
+    ) -> tuple[Float[np.ndarray, "bin test"], Float[np.ndarray, "bin test"]]:  # fmt: skip
+        """Return the variance of residuals of each bin, and its freedom: of some cells, and of sums."""
+        *_, cells, sets = several.shape
+        tests = np.append(alone, np.arange(cells, cells + sets))
+        of_kind = kind.of_data(np.ones_like(kind.residual), several)
+        scores, across, of_bin, of_data, relative = (array[..., tests] for array in of_kind)
         variance = of_data + self._of_fit(scores, across)
         freedom = 2 / np.maximum(relative, np.finfo(float).tiny)
         return np.maximum(variance, LEAST_LEFT * of_bin), freedom
@@ -275,7 +318,7 @@ class _WeightedFit:
         weighted = times(weights, eliminated.outside(columns))
         self.normal += summed(columns, weighted)
         self.scores += summed(weighted, measured @ weighted)
-        self.maps |= zip(bins, transposed(weighted), strict=True)
+        self.maps |= zip(bins, weighted.mT, strict=True)
         return eliminated, weighted
 
     def covariance(self, shared: Matrix) -> Matrix:
@@ -310,7 +353,7 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
         rows, members = np.ix_(kind.bins, kind.cells), [len(pooled[b][1]) for b in kind.bins]
         residual[rows], f[rows] = kind.residual, np.stack([noise.cells.f for noise in kind.noises])
         pairs_of[rows] = np.array(members)[:, None] * [noise.cells.pairs for noise in kind.noises]
-        variances[rows] = kind.sizes @ np.diagonal(np.stack(kind.of_cells), axis1=1, axis2=2)
+        variances[rows] = kind.sizes @ kind.variances
         normal += summed(kind.columns, kind.weighted)
         fitted += summed(kind.weighted, kind.correlated)
     numbers = {b: kind.cells for kind in kinds for b in kind.bins}
@@ -320,13 +363,16 @@ def fitted_cells(end: FitEnd, speckle: SpeckleErrors) -> FittedCells:
     }
     shared = replace(speckle.shared, clusters=_clusters_of_pooled(request, pooled))
 
-    def between(a: int, b: int) -> Matrix:
-        return shared_cells(pooled[a][0], pooled[b][0])
+    @cache
+    def scores_of_fits(b: int) -> SpeckleOfSums:
+        return SpeckleOfSums.of(pooled[b][0], np.concatenate([fit.maps[b] for fit in fits]))
 
-    of_pairs, of_weighted = (
-        fit.covariance(shared.added(fit.maps, between).covariance)[of_theta, of_theta]
-        for fit in fits
-    )
+    def between(a: int, b: int) -> Matrix:
+        return scores_of_fits(a).covariance_with(scores_of_fits(b))
+
+    added = shared.added(pooled, 2 * n, between).covariance
+    of_pairs = by_pairs.covariance(added[:n, :n])[of_theta, of_theta]
+    of_weighted = by_noise.covariance(added[n:, n:])[of_theta, of_theta]
     smoothed = _smoothed_rates(request, joint, n)
     return FittedCells(
         intervals, residual, f, pairs_of, variances, bins, kinds, pseudoinverse(normal), fitted, of_pairs,
@@ -353,18 +399,20 @@ def _fitted_by_all(
     """Add bins of one noise to both fits, and return them with what the one with this number does to them."""
     noises, _, _, weights = zip(*(pooled[b] for b in group), strict=True)
     pairs = np.stack([noise.cells.pairs for noise in noises]) * np.array(weights)[:, None]
-    inverse = np.stack([noise.inverse for noise in noises])
-    measured = np.stack([noise.measured for noise in noises])
+    covariances = CellCovariances(noises[0].of_cells)
+    both = [covariances.likely(noise.fit) for noise in noises]
+    measured, inverse = map(np.stack, zip(*both, strict=True))
     added = [
         fit.add(group, levels, columns, of_cells, measured)
         for fit, of_cells in zip(fits, (pairs[:, :, None], inverse), strict=True)
     ]
-    kind = CellsOfKind(
-        group, cells, list(noises), added[weighting][0], columns, *[added[weighting][1]] * 2
-    )
-    products = np.stack(kind.of_cells.products(transposed(kind.weighted)), axis=1)
-    correlated = (kind.sizes[:, :, None, None] * products).sum(1)
-    return kind._replace(correlated=transposed(correlated))
+    (eliminated, weighted), of_cells = added[weighting], covariances.noise
+    residual, sizes = map(np.stack, zip(*((x.residual, x.sizes) for x in noises), strict=True))
+    products = np.stack(of_cells.products(weighted.mT), axis=1)
+    correlated = (sizes[:, :, None, None] * products).sum(1).mT
+    of_levels = np.stack(of_cells.products(eliminated.to), axis=1)
+    of_bins = list(noises), residual, sizes, covariances
+    return CellsOfKind(group, cells, *of_bins, eliminated, of_levels, columns, weighted, correlated)
 
 
 def _levels_and_columns(
@@ -462,7 +510,8 @@ def _deviating(
     )
     covariance = of_cells.at(float(noises[0].expected.mean_counts[best]))
     inverse, pairs = 1 / np.diag(covariance), cells.pairs * len(members)
-    _, mix = means_of_cells(cells.intervals, inverse, pairs, MIN_PAIRS)
+    alone, _, mix = means_of_cells(cells.intervals, inverse, pairs, MIN_PAIRS)
+    mix = np.column_stack([np.eye(len(mix))[:, alone], mix])
     levels = np.stack([np.ones(len(inverse)), cells.f], axis=1)
     levels = levels[:, linear_columns(reduced)[0][members[0]]]
     weights = own_parameters(levels, cells.pairs[:, None] * levels).left_by(mix)

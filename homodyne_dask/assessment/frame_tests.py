@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import stdtr
 
 from homodyne_dask.results.data.fit_result import Alternative
@@ -102,9 +103,8 @@ def beam_noise(scan: Scan, clusters: BinNumbers) -> float | None:
     for number in np.unique(numbers):  # another scan sees another beam
         of_scan = z[numbers == number]
         square = (of_scan**2).sum(1)
-        agreement.append(
-            (of_scan.sum(0) ** 2 - (of_scan**2).sum(0)) / 2
-        )  # Σ z z' over pairs of bins
+        # Σ z z' over pairs of bins
+        agreement.append((of_scan.sum(0) ** 2 - (of_scan**2).sum(0)) / 2)
         variance += CORRELATED * (square.sum() ** 2 - (square**2).sum()) / 2 / z.shape[1]
         largest += (np.sqrt(square).sum() ** 2 - square.sum()) / 2
     of_frames, freedom = np.sort(np.concatenate(agreement)), z.shape[1] / CORRELATED
@@ -188,18 +188,8 @@ def scan_of_frames(scan: Scan, first: int, last: int) -> tuple[int, float]:
 
 
 def _excess(means: Float[np.ndarray, "bin t"], weights: tuple[float, ...]) -> np.ndarray:
-    excess, n = np.full(means.shape, np.nan), means.shape[1]
-    neighbours = [
-        weight
-        * (
-            means[:, NEIGHBOURS - k : n - NEIGHBOURS - k]
-            + means[:, NEIGHBOURS + k : n - NEIGHBOURS + k]
-        )
-        for k, weight in enumerate(weights, 1)
-    ]
-    excess[:, NEIGHBOURS : n - NEIGHBOURS] = means[:, NEIGHBOURS : n - NEIGHBOURS] - np.sum(
-        neighbours, axis=0
-    )
+    excess, kernel = np.full(means.shape, np.nan), -np.array([*weights[::-1], -1.0, *weights])
+    excess[:, NEIGHBOURS:-NEIGHBOURS] = sliding_window_view(means, len(kernel), axis=1) @ kernel
     return excess
 
 

@@ -192,12 +192,13 @@ def _alone(
     weight = 1 / np.where(variance > 0, variance, np.inf)
     intervals = [cells.intervals[n] for n in kind.cells]
     pairs = cells.pairs[kind.bins[0], kind.cells]
-    sets, mix = means_of_cells(intervals, weight.min(0), pairs, MIN_PAIRS)
+    some, sets, mix = means_of_cells(intervals, weight.min(0), pairs, MIN_PAIRS)
     weights = (mix > 0) * weight[:, :, None]
     weights /= weights.sum(1, keepdims=True)
-    residuals = (kind.residual[:, None] @ weights)[:, 0]
-    numbers = [np.array(kind.cells)[some] for some in sets]
-    of_bins = zip(kind.bins, residuals, *cells.variances_alone(kind, weights), strict=True)
+    of_sets, numbers = (kind.residual[:, None] @ weights)[:, 0], np.array(kind.cells)
+    residuals = np.concatenate([kind.residual[:, some], of_sets], axis=1)
+    numbers = [numbers[of_mean] for of_mean in (*some[:, None], *sets)]
+    of_bins = zip(kind.bins, residuals, *cells.variances_alone(kind, some, weights), strict=True)
     return {
         b: _Means(
             cells.bins[b].words(scan), residual, _in_errors(residual, variance), freedom,
@@ -215,14 +216,15 @@ def _of_group(
     variance = cells.variances[bins]
     there = np.isfinite(cells.residual[bins]) & (variance > 0)
     weight = np.where(there, 1 / np.where(there, variance, 1.0), 0.0)
-    share_of_bins = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
+    share = np.zeros(cells.residual.shape)
+    share[bins] = weight / np.maximum(weight.sum(0), np.finfo(float).tiny)
     pairs = (cells.pairs[bins] * there).sum(0)
-    sets, mix = means_of_cells(cells.intervals, weight.sum(0), pairs, MIN_PAIRS)
-    weights = {int(b): row[:, None] * mix for b, row in zip(bins, share_of_bins, strict=True)}
-    residual = sum(np.nan_to_num(cells.residual[b]) @ weights[int(b)] for b in bins)
-    variance, freedom = cells.variance(weights, by_noise=True)
-    z = _in_errors(np.asarray(residual), variance * several)
-    return _Means(words, np.asarray(residual), z, freedom, contrast, sets)
+    alone, sets, mix = means_of_cells(cells.intervals, weight.sum(0), pairs, MIN_PAIRS)
+    of_cells = (share[bins] * np.nan_to_num(cells.residual[bins])).sum(0)
+    residual = np.append(of_cells[alone], of_cells @ mix)
+    variance, freedom = cells.variance(share, alone, mix, by_noise=True)
+    z = _in_errors(residual, variance * several)
+    return _Means(words, residual, z, freedom, contrast, [*alone[:, None], *sets])
 
 
 def _in_errors(
@@ -236,24 +238,25 @@ def _with_phi(scan: Scan, cells: FittedCells, contrast: float) -> list[_Means]:
     """Return the parts of the residuals that go with cos 2φ and sin 2φ, and are not the same in each ring."""
     bins, means = np.array(sorted(cells.bins)), []
     rings, angle = ring_numbers(scan.q), np.deg2rad(2 * scan.phi)
-    columns = [rings == ring for ring in np.unique(rings[bins])]
-    basis = np.stack([*columns, np.cos(angle), np.sin(angle)], axis=1).astype(float)[bins]
-    if not np.isfinite(basis).all():
+    independent, of_rings = len(np.unique(cells.shared.clusters[bins])), np.unique(rings[bins])
+    if independent - len(of_rings) < MIN_FREEDOM or not np.isfinite(angle[bins]).all():
         return []
-    independent = len(np.unique(cells.shared.clusters[bins]))
+    columns = [rings == ring for ring in of_rings]
+    basis = np.stack([*columns, np.cos(angle), np.sin(angle)], axis=1).astype(float)[bins]
     enough = cells.pairs[bins].sum(0) >= MIN_PAIRS
     whole = np.flatnonzero(np.isfinite(cells.residual[bins]).all(0) & enough)
     if independent - np.linalg.matrix_rank(basis) < MIN_FREEDOM or not len(whole):
         return []
-    chosen = np.eye(len(cells.intervals))[:, whole]
+    alone = whole, np.zeros((len(cells.intervals), 0))
     words = ("all bins, as cos 2φ", "all bins, as sin 2φ")
     trends = zip(words, np.linalg.pinv(basis)[-2:], basis.T[-2:], strict=True)
     for name, row, column in trends:
         if max(np.ptp(column[ring[bins]]) for ring in columns) < MIN_SPREAD:
             continue
         amplitude = row @ cells.residual[np.ix_(bins, whole)]
-        weights = {int(b): share * chosen for b, share in zip(bins, row, strict=True)}
-        spread, freedom = cells.variance(weights, by_noise=False)
+        share = np.zeros(cells.residual.shape)
+        share[np.ix_(bins, whole)] = row[:, None]
+        spread, freedom = cells.variance(share, *alone, by_noise=False)
         several = max(cells.shared.counts(bins.tolist()).values())
         z, sets = _in_errors(amplitude, spread * several), [np.array([n]) for n in whole]
         means.append(_Means(name, amplitude, z, freedom, contrast, sets))

@@ -9,6 +9,7 @@ them have can change (Patterson and Thompson 1971). It is averaged over κ(1), e
 beforehand is that nothing is shared.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -22,7 +23,6 @@ from scipy.special import chdtrc
 
 from homodyne_dask.assessment.alternatives import DECAYED, bends_of_age, shares_at_ages
 from homodyne_dask.assessment.speckle_covariance import (
-    correlation_and_deviation,
     dpotrf,
     dtrtrs,
     likely_covariance,
@@ -74,8 +74,8 @@ ENOUGH_VALUES = 20
 """More values of a row than columns, with fewer of which only smooth misfits are left out."""
 MOST_JITTER = 5.0
 """Degrees by which bins at one angle may differ, at most."""
-KINDS = 128
-"""Pairs of kinds of noise whose covariance is kept: bins that follow each other are mostly of few kinds."""
+KINDS = 256
+"""Pairs of kinds of noise whose common cells are kept: bins that follow each other are of few kinds."""
 AXES = "rings", "sectors"
 MARGIN = 5.0
 """Logarithm of the likelihood by which bins that are all alike have to surpass shared speckle."""
@@ -131,20 +131,18 @@ class SharedSpeckle:
         counts = list(self.counts(bins).values())
         return len(counts) / sum(1 / count for count in counts)
 
-    def added(self, maps: Mapping[int, Float[np.ndarray, "n k"]], between: "Between") -> "Added":
-        """Return what shared speckle adds; maps: of what has that covariance `between` two bins."""
-        n = len(next(iter(maps.values())))
-        total, variances = np.zeros((n, n)), dict[tuple[int, int], Vector]()
-        for a, b, share in self.pairs(maps):
-            product = share * (maps[a] @ between(a, b) @ maps[b].T)
-            total += product + product.T
-            variances[a, b] = np.diag(product)
-        shares = {(a, b): share for a, b, share in self.pairs(maps)}
-        return Added(total, variances, shares, self.uncertainty)
+    def added(self, bins: Iterable[int], size: int, between: "Between") -> "Added":
+        """Return what shared speckle adds to covariances of this size; between: of sums over two bins."""
+        total, variances = np.zeros((size, size)), dict[tuple[int, int], Vector]()
+        shares = {(a, b): share for a, b, share in self.pairs(bins)}
+        for pair, share in shares.items():
+            total += (product := share * between(*pair))
+            variances[pair] = np.diag(product)
+        return Added(total + total.T, variances, shares, self.uncertainty)
 
 
 Between = Callable[[int, int], Matrix]
-"""The covariance of two bins that see the same speckle."""
+"""The covariance of sums over two bins that see the same speckle."""
 
 
 class Added(NamedTuple):
@@ -156,9 +154,37 @@ class Added(NamedTuple):
     """Standard deviation of the shares below 1, over their size."""
 
 
-def shared_cells(first: BinNoise, other: BinNoise) -> Float[np.ndarray, "cell other"]:
-    """Return the covariance of the means over cells of two bins that see the same speckle."""
-    return _of_unit_size(_Kind(first), _Kind(other)) * _size(first, other)
+class SpeckleOfSums(NamedTuple):
+    """Sums over the cells of a bin, with what the speckle of cells is to them."""
+
+    noise: BinNoise
+    weights: Float[np.ndarray, "sum cell"]
+    """In the sums, times the standard deviations of the speckle of cells."""
+    correlated: Float[np.ndarray, "sum cell"]
+    """The covariances of the sums with the cells over these deviations."""
+
+    @classmethod
+    def of(cls, noise: BinNoise, weights: Float[np.ndarray, "sum cell"]) -> "SpeckleOfSums":
+        deviations = _deviations(noise)
+        return cls(noise, weights * deviations, weights @ noise.of_cells.constant / deviations)
+
+    def covariance_with(self, other: "SpeckleOfSums") -> Float[np.ndarray, "sum other"]:
+        """Return that with sums over this bin, or over another one which sees the same speckle."""
+        size = _size(self.noise, other.noise)
+        if self.noise.of_cells is other.noise.of_cells:
+            return self.correlated @ other.weights.T * size
+        kinds = _Kind(self.noise), _Kind(other.noise)
+        rows, columns = _common_cells(*kinds)
+        (alone, of_alone), (alone_in_other, of_other) = _cells_of_one(*kinds)
+        # the mean of both correlations; of cells that this bin alone has with the common ones, its own
+        first = self.correlated[:, rows] + self.weights[:, alone] @ of_alone
+        second = other.correlated[:, columns] - other.weights[:, alone_in_other] @ of_other
+        both = first @ other.weights[:, columns].T + self.weights[:, rows] @ second.T
+        return both * (size / 2)
+
+
+def _deviations(noise: BinNoise) -> PerCell:
+    return np.sqrt(np.maximum(noise.of_cells.constant.diagonal(), np.finfo(float).tiny))
 
 
 class _Kind:
@@ -174,23 +200,6 @@ class _Kind:
         return isinstance(other, _Kind) and self.noise.of_cells is other.noise.of_cells
 
 
-@lru_cache(KINDS)
-def _of_unit_size(first: _Kind, other: _Kind) -> Float[np.ndarray, "cell other"]:
-    rows, columns = _common_cells(first.noise, other.noise)
-    (of_first, size), (of_other, size_of_other) = map(_cells_of_kind, (first, other))
-    correlation = of_first[:, rows]
-    correlation[rows] = (correlation[rows] + of_other[np.ix_(columns, columns)]) / 2
-    shared = np.zeros((len(of_first), len(of_other)))
-    shared[:, columns] = correlation * np.outer(size, size_of_other[columns])
-    return shared
-
-
-@lru_cache(KINDS)
-def _cells_of_kind(kind: _Kind) -> tuple[Matrix, Vector]:
-    """Return the correlation of the speckle of cells, and its standard deviations."""
-    return correlation_and_deviation(kind.noise.of_cells.constant)
-
-
 def shared_fields(first: BinNoise, other: BinNoise) -> Matrix:
     """Return the covariance of the sums over pairs of two bins that see the same speckle.
 
@@ -202,17 +211,30 @@ def shared_fields(first: BinNoise, other: BinNoise) -> Matrix:
     return correlation * (size[:, None] * size_of_other) * _size(first, other)
 
 
-def _common_cells(first: BinNoise, other: BinNoise) -> Int[np.ndarray, "2 cell"]:
+@lru_cache(KINDS)
+def _common_cells(first: _Kind, other: _Kind) -> Int[np.ndarray, "2 cell"]:
     """Return the numbers in each bin of the cells that both have."""
-    place = {cell: n for n, cell in enumerate(first.cells.intervals)}
-    common = [(place[cell], n) for n, cell in enumerate(other.cells.intervals) if cell in place]
-    return np.array(common, int).reshape(-1, 2).T
+    place = {cell: n for n, cell in enumerate(first.noise.cells.intervals)}
+    of_first = np.array([place.get(cell, -1) for cell in other.noise.cells.intervals], int)
+    return np.stack([of_first, np.arange(len(of_first))])[:, of_first >= 0]
+
+
+@lru_cache(KINDS)
+def _cells_of_one(first: _Kind, other: _Kind) -> list[tuple[Int[np.ndarray, " cell"], Matrix]]:
+    """Return the cells of each bin that the other has not, and their correlations with common ones."""
+    of_each = []
+    for kind, common in zip((first, other), _common_cells(first, other), strict=True):
+        deviations, of_pixel = _deviations(kind.noise), kind.noise.of_cells.constant
+        cells = np.delete(np.arange(len(of_pixel)), common)
+        size = np.outer(deviations[cells], deviations[common])
+        of_each.append((cells, of_pixel[cells][:, common] / size))
+    return of_each
 
 
 @lru_cache(KINDS)
 def _alike_slopes(first: _Kind, other: _Kind) -> Moved:
     """Return the cosines between the derivatives of f of two bins, over the cells that both have."""
-    rows, columns = _common_cells(first.noise, other.noise)
+    rows, columns = _common_cells(first, other)
     pairs = first.noise.cells.pairs[rows]
     of_first, of_other = first.noise.cells.slopes[:, rows], other.noise.cells.slopes[:, columns]
     sizes = [(slopes**2 @ pairs) ** 0.5 for slopes in (of_first, of_other)]
@@ -368,8 +390,9 @@ class _SpeckleOfCells(NamedTuple):
     """The cells of a bin in combinations that are uncorrelated and of unit variance, without what offset and
     contrast take; those with the most speckle."""
 
-    noise: BinNoise
-    to: Float[np.ndarray, "value cell"]
+    sums: SpeckleOfSums
+    residual: Vector
+    """These combinations of the residuals."""
     speckle: Vector
     """The part of speckle in the variance of each."""
     changes: dict[tuple[str, object], Vector]
@@ -382,12 +405,14 @@ class _SpeckleOfCells(NamedTuple):
         covariance = likely_covariance(noise.of_cells, noise.fit)
         root = np.linalg.cholesky(regular(outside @ covariance @ outside.T))
         white, _ = dtrtrs(root, outside, lower=1)
-        parts, vectors = np.linalg.eigh(white @ shared_cells(noise, noise) @ white.T)
+        sums = SpeckleOfSums.of(noise, white)
+        parts, vectors = np.linalg.eigh(sums.covariance_with(sums))
         to = vectors.T[: -1 - MOST_DIRECTIONS : -1] @ white
         changes = _possible_changes(noise, frames)
         changes |= {("theta", (fit, n)): column for n, column in enumerate(noise.columns[:, 2:].T)}
-        changes = {name: to @ change for name, change in changes.items()}
-        return cls(noise, to, parts[: -1 - MOST_DIRECTIONS : -1], changes)
+        of_changes = np.stack(list(changes.values())) @ to.T
+        sums, parts = SpeckleOfSums.of(noise, to), parts[: -1 - MOST_DIRECTIONS : -1]
+        return cls(sums, to @ noise.residual, parts, dict(zip(changes, of_changes, strict=True)))
 
     @property
     def information(self) -> float:
@@ -437,7 +462,8 @@ def part_of_errors(noise: BinNoise) -> float:
     take = np.linalg.solve(levels.T @ weights, weights.T @ noise.columns[:, 2:])
     scores = (weighted[:, 2:] - weights @ take).T
     of_all = variances(likely_covariance(noise.of_cells, noise.fit), scores)
-    return float(np.mean(variances(shared_cells(noise, noise), scores) / of_all))
+    sums = SpeckleOfSums.of(noise, scores)
+    return float(np.mean(np.diag(sums.covariance_with(sums)) / of_all))
 
 
 def _likely_shares(rows: list[_Row], cells_of: _CellsOf) -> _LikelyShares:
@@ -493,10 +519,12 @@ def _log_likelihood(rows: "list[_SpeckleOfRow]") -> Float[np.ndarray, "power cor
 
 
 class _SpeckleOfRow(NamedTuple):
-    apart: Int[np.ndarray, "value value"]
-    """Distances of the bins of values."""
+    apart: Float[np.ndarray, "bin bin"]
+    """Distances of the bins."""
+    places: list[slice]
+    """Of the values of each."""
     shared: Float[np.ndarray, "value value"]
-    """The covariance of values of two bins that would see one speckle."""
+    """The covariance of values of two bins that would see one speckle, with those of later ones."""
     both: Float[np.ndarray, "value column"]
     """What fits and misfits change, orthonormal, and the residuals."""
 
@@ -506,49 +534,55 @@ class _SpeckleOfRow(NamedTuple):
         bins, apart = [cells_of(b) for b in row[0]], row[1]
         if sum(of_bin.information for of_bin in bins) < LEAST_INFORMATION:
             return None
-        lengths = [len(of_bin.to) for of_bin in bins]
-        places = [slice(*place) for place in pairwise(np.cumsum([0, *lengths]).tolist())]
+        edges = np.cumsum([0, *(len(of_bin.residual) for of_bin in bins)]).tolist()
+        places = [slice(*place) for place in pairwise(edges)]
         misfits = _misfits(bins, places)
-        if sum(lengths) - misfits.shape[1] < FEWEST_CELLS:
+        if edges[-1] - misfits.shape[1] < FEWEST_CELLS:
             return None
-        residual = np.concatenate([of_bin.to @ of_bin.noise.residual for of_bin in bins])
-        shared = np.zeros((len(residual),) * 2)
+        shared = np.eye(edges[-1])
         for (n, a), (m, b) in combinations(enumerate(bins), 2):
-            between = a.to @ shared_cells(a.noise, b.noise) @ b.to.T
-            shared[places[n], places[m]], shared[places[m], places[n]] = between, between.T
-        apart = np.repeat(np.repeat(apart, lengths, axis=0), lengths, axis=1)
-        return cls(apart, shared, np.column_stack([misfits, residual]))
+            shared[places[n], places[m]] = a.sums.covariance_with(b.sums)
+        residual = np.concatenate([of_bin.residual for of_bin in bins])
+        both = np.asfortranarray(np.column_stack([misfits, residual]))
+        return cls(apart.astype(float), places, shared, both)
 
     def log_likelihood(self, correlation: float, power: float) -> float:
-        covariance = np.eye(len(self.both))
-        if correlation > 0:
-            part = correlation ** (4 * np.arange(self.apart.max() + 1.0) ** power)
-            covariance += part[self.apart] * self.shared
-        root, failed = dpotrf(covariance.T, lower=1, overwrite_a=1)
-        if failed:  # no speckle is correlated like this
-            return -np.inf
+        part, lengths = (
+            correlation ** (4 * self.apart**power),
+            [p.stop - p.start for p in self.places],
+        )
+        np.fill_diagonal(part, 1.0)
+        covariance = np.empty_like(self.shared)
+        for n, place in enumerate(self.places):
+            later, of_values = slice(place.start, None), np.repeat(part[n, n:], lengths[n:])
+            np.multiply(self.shared[place, later], of_values, out=covariance[place, later])
+        root, failed = dpotrf(covariance.T, lower=1, clean=0, overwrite_a=1)
         white, _ = dtrtrs(root, self.both, lower=1)
-        taken = np.linalg.qr(
-            white, mode="r"
-        )  # its last row is what the columns leave of the residuals
-        log = np.log(np.diag(root)).sum() + np.log(np.abs(np.diag(taken)[:-1])).sum()
-        return float(-log - taken[-1, -1] ** 2 / 2)
+        taken, singular = dpotrf(white.T @ white, clean=0)
+        if failed or 0 < singular < len(taken):  # no speckle is correlated like this
+            return -np.inf
+        *of_columns, left = (
+            taken.diagonal()
+        )  # the last one is what the columns leave of the residuals
+        log = np.log(root.diagonal()).sum() + np.log(of_columns).sum()
+        return -float(log + left**2 / 2)
 
 
 def _misfits(bins: list[_SpeckleOfCells], places: list[slice]) -> Float[np.ndarray, "value column"]:
     """Return an orthonormal basis of what the fit changes, or a misfit that all bins have."""
-    names = list(dict.fromkeys(name for of_bin in bins for name in of_bin.changes))
-    columns = np.zeros((places[-1].stop, len(names)))
+    columns = defaultdict[tuple[str, object], Vector](lambda: np.zeros(places[-1].stop))
     for of_bin, place in zip(bins, places, strict=True):
         for name, change in of_bin.changes.items():
-            columns[place, names.index(name)] = change
-    basis = _basis_of(columns)
-    if len(columns) - basis.shape[1] < ENOUGH_VALUES:  # of a short record
-        basis = _basis_of(columns[:, [kind in ("theta", "smooth") for kind, _ in names]])
+            columns[name][place] = change
+    basis = basis_of(np.column_stack(list(columns.values())))
+    if len(basis) - basis.shape[1] < ENOUGH_VALUES:  # of a short record
+        smooth = [changes for (kind, _), changes in columns.items() if kind in ("theta", "smooth")]
+        basis = basis_of(np.column_stack(smooth))
     return basis
 
 
-def _basis_of(columns: Float[np.ndarray, "value k"]) -> Float[np.ndarray, "value column"]:
+def basis_of(columns: Float[np.ndarray, "value k"]) -> Float[np.ndarray, "value column"]:
+    """Return an orthonormal basis of columns."""
     scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
     vectors, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
     return vectors[:, sizes > 1e-10 * sizes[0]]

@@ -32,7 +32,7 @@ from homodyne_dask.assessment.fit_end import FitEnd
 from homodyne_dask.assessment.shared_speckle import (
     Added,
     SharedSpeckle,
-    shared_cells,
+    SpeckleOfSums,
     shared_fields,
     shared_speckle,
 )
@@ -380,8 +380,8 @@ def weighted_errors(
         covariance = likely_covariance(noise.of_cells, noise.fit)
         _, [relative] = log_variances(noise.of_cells.variances(to)[None], [noise.fit])
         summands[b] = _Propagated(to, covariance, variances(covariance, to), relative)
-    maps = {b: noise.map for b, noise in summands.items()}
-    added = shared.added(maps, lambda a, b: shared_cells(bins[a], bins[b]))
+    sums = cache(lambda b: SpeckleOfSums.of(bins[b], summands[b].map))
+    added = shared.added(bins, len(at_end.inverse), lambda a, b: sums(a).covariance_with(sums(b)))
     total, freedom = at_end.inverse + added.covariance, _freedom(summands, added)
     alone = np.zeros(len(reduced.count)) if at_end.linear else own_errors(reduced)[:, 0]
     weights = weights_of_offsets(reduced, np.hypot(at_end.of_scaling(total)[:, 0], alone))
@@ -514,7 +514,10 @@ class _NoiseOfFit:
         return _Propagated(to, likely_covariance(fields, fit), np.exp(log_size), relative)
 
     def _shared(self, summands: dict[int, _Propagated]) -> Added:
-        return self.shared.added({b: noise.map for b, noise in summands.items()}, self._between)
+        def of_sums(a: int, b: int) -> Matrix:
+            return summands[a].map @ self._between(a, b) @ summands[b].map.T
+
+        return self.shared.added(summands, len(next(iter(summands.values())).map), of_sums)
 
     @cached_property
     def _between(self) -> Callable[[int, int], Matrix]:

@@ -14,6 +14,7 @@ from homodyne_dask.assessment.shared_speckle import (
     POWERS,
     Share,
     SharedSpeckle,
+    SpeckleOfSums,
     _likely_shares,
     _LikelyShares,
     _Places,
@@ -188,7 +189,11 @@ def test_what_is_shared_is_added_once_for_each_pair():
     maps = {b: rng.normal(size=(2, 3)) for b in range(n)}
     between = rng.normal(size=(3, 3))
     between += between.T
-    added = shared.added(maps, lambda a, b: between).covariance
+
+    def of_sums(a, b):
+        return maps[a] @ between @ maps[b].T
+
+    added = shared.added(maps, 2, of_sums).covariance
     expected = sum(
         shares[a, b] * maps[a] @ between @ maps[b].T for a in range(n) for b in range(n) if a != b
     )
@@ -196,7 +201,7 @@ def test_what_is_shared_is_added_once_for_each_pair():
     assert shared.counts(range(n)) == pytest.approx(dict(enumerate(shares.sum(1))))
     assert shared.mean_count(range(n)) == pytest.approx(n / (1 / shares.sum(1)).sum())
     not_seen = SharedSpeckle(clusters, neighbours)
-    np.testing.assert_array_equal(not_seen.added(maps, lambda a, b: between).covariance, added)
+    np.testing.assert_array_equal(not_seen.added(maps, 2, of_sums).covariance, added)
     assert not_seen.counts(range(n)) == {0: 2, 1: 2, 2: 1, 3: 1}
 
 
@@ -231,13 +236,13 @@ def shares_of(correlation, bins=8, seed=0, changes=(), directions=24):
     cells = []
     for value in values + sum((rng.normal(0, 20) * change for change in changes), np.zeros(size)):
         noise = SimpleNamespace(
-            residual=value, contrast_ratio=1.0,
-            cells=SimpleNamespace(intervals=list(range(directions))),
+            contrast_ratio=1.0, cells=SimpleNamespace(intervals=list(range(directions))),
             inverse_pixels=1.0, of_cells=SimpleNamespace(constant=np.eye(directions)),
         )  # fmt: skip
         fitted = [np.ones(directions), *changes]
         named = {("smooth", n): change for n, change in enumerate(fitted)}
-        cells.append(_SpeckleOfCells(noise, np.eye(directions), np.ones(directions), named))
+        sums = SpeckleOfSums.of(noise, np.eye(directions))
+        cells.append(_SpeckleOfCells(sums, value, np.ones(directions), named))
     apart = np.abs(np.subtract.outer(np.arange(bins), np.arange(bins)))
     return _likely_shares([(list(range(bins)), apart)], cells.__getitem__), apart
 
@@ -320,6 +325,38 @@ def test_short_records_are_looked_at_too(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "FRAMES", 50)
     results = [fitted(tmp_path, RINGS, seed=seed, correlation=0.95) for seed in range(4)]
     assert sum(axes_of(result) == ["rings"] for result in results) >= 2
+
+
+@pytest.mark.parametrize(
+    "of_other", [range(8), range(3, 9), [7, 2, 4]], ids=["same", "some", "few"]
+)
+def test_cells_of_two_bins_that_see_one_speckle_have_the_mean_of_both_correlations(of_other):
+    rng = np.random.default_rng(0)
+
+    def sums(cells, pixels):
+        n = len(cells)
+        to = rng.normal(size=(n, 2 * n))
+        noise = SimpleNamespace(
+            cells=SimpleNamespace(intervals=list(cells)), inverse_pixels=1 / pixels,
+            of_cells=SimpleNamespace(constant=to @ to.T),
+        )  # fmt: skip
+        return SpeckleOfSums.of(noise, weights := rng.normal(size=(3, n))), weights
+
+    (first, weights), (second, others) = sums(range(8), 50.0), sums(of_other, 200.0)
+    (of_first, size), (of_second, size_of_second) = (
+        correlation_and_deviation(of_bin.noise.of_cells.constant) for of_bin in (first, second)
+    )
+    shared = np.zeros((8, len(of_other)))
+    for n, cell in enumerate(of_other):
+        for m in range(8):
+            if cell < 8:
+                shared[m, n] = of_first[m, cell]
+            if cell < 8 and m in of_other:
+                shared[m, n] = (of_first[m, cell] + of_second[list(of_other).index(m), n]) / 2
+    expected = weights @ (shared * np.outer(size, size_of_second)) @ others.T / 100
+    np.testing.assert_allclose(first.covariance_with(second), expected, rtol=1e-12)
+    own = weights @ first.noise.of_cells.constant @ weights.T / 50
+    np.testing.assert_allclose(first.covariance_with(first), own, rtol=1e-12)
 
 
 def test_derivatives_of_other_sign_have_covariances_of_other_sign():
