@@ -69,6 +69,8 @@ def read_only(value: Any) -> Any:
     """
     if isinstance(value, np.ndarray):
         value.flags.writeable = False
+    elif value is None or isinstance(value, HandedOut | float | int | str):
+        return value
     elif type(value).__module__.startswith("xarray."):  # by name: it need not be loaded
         _freeze_columns(value)
     elif isinstance(value, dict):
@@ -78,6 +80,6 @@ def read_only(value: Any) -> Any:
     elif isinstance(value, tuple):
         make = getattr(value, "_make", type(value))  # of a named tuple
         return make([read_only(item) for item in value])
-    elif is_dataclass(value) and not isinstance(value, type | HandedOut):
+    elif is_dataclass(value) and not isinstance(value, type):
         make_read_only(value)
     return value

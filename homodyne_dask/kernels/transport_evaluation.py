@@ -109,21 +109,22 @@ def rates_of_draws(
     """Return the values of `rates` of many thetas, at the selected frames of numbers `at`."""
     window, spacing = slice(*frames), frame_spacing(time, problem.convention)
     t = positive_times(time, spacing)[window]
-    values = {name: _values(problem, name, t[numbers], thetas) for name in problem.model.rates}
+    values = {name: rate_values(problem, name, t[numbers], thetas) for name in problem.model.rates}
     if not problem.model.shear:
         return values
     unit = spacing if problem.convention is Convention.HOMODYNE else 1.0
     steps = time_steps(problem.convention, time[window]) * unit
     strain = np.empty((len(thetas), len(numbers)))
     for n in range(0, len(thetas), DRAWS_AT_ONCE):
-        shear_rate = _values(problem, "gamma_dot", t, thetas[n : n + DRAWS_AT_ONCE])
+        shear_rate = rate_values(problem, "gamma_dot", t, thetas[n : n + DRAWS_AT_ONCE])
         strain[n : n + DRAWS_AT_ONCE] = integrated(shear_rate, steps)[:, numbers]
     return values | {"strain": strain}
 
 
-def _values(
+def rate_values(
     problem: Problem, name: str, t: Times, thetas: Float[np.ndarray, "draw p"]
 ) -> Float[np.ndarray, "draw n"]:
+    """Return J [Å²/s] or gamma_dot [1/s] at times, of many thetas."""
     (form, place), floor = problem.model.rates[name], problem.convention.floor_of(name)
     thetas = thetas[:, place]
     if isinstance(form, SplineForm):
@@ -153,14 +154,20 @@ def f_at(
 def f_and_derivatives_at(
     point: TransportPoint, time: np.ndarray, q: Bins, phi: Bins, t1: np.ndarray, t2: np.ndarray
 ) -> tuple[OfPairs, Float[np.ndarray, "bin p ..."]]:
-    problem, model = point.problem, point.problem.model
-    scales = point.scales(q, phi)
-    k, s, ds = (scale[:, None] for scale in (scales.k, scales.s, scales.ds))
     rows = _between(point.rows[1:], time, t1, t2)
-    shape = rows.shape[1:]
-    *by_rates, dC = rows.reshape(len(rows), -1)
+    flat, shape = rows.reshape(len(rows), -1), rows.shape[1:]
+    f, derivatives = f_and_derivatives(point.problem, point.scales(q, phi), flat)
+    return f.reshape(len(q), *shape), derivatives.reshape(*derivatives.shape[:2], *shape)
+
+
+def f_and_derivatives(
+    problem: Problem, scales: BinScales, differences: Float[np.ndarray, "row pair"]
+) -> tuple[Float[np.ndarray, "bin pair"], Float[np.ndarray, "bin p pair"]]:
+    """Return f and its derivatives from the differences of the `tables` without their first row."""
+    model, (*by_rates, dC) = problem.model, differences
+    k, s, ds = (scale[:, None] for scale in (scales.k, scales.s, scales.ds))
     E = decay(problem.convention, k, np.abs(dC))
-    derivatives = np.empty((len(q), model.size, dC.size))
+    derivatives = np.empty((len(k), model.size, dC.size))
     if model.shear:
         dG, slope = strain(problem.convention, by_rates.pop())
         with np.errstate(divide="ignore", invalid="ignore"):  # as in `f_at`
@@ -174,7 +181,7 @@ def f_and_derivatives_at(
     faster = -k * np.sign(dC) * f
     for n in range(model.size)[model.diffusion]:
         derivatives[:, n] = faster * by_rates[n]
-    return f.reshape(len(q), *shape), derivatives.reshape(len(q), model.size, *shape)
+    return f, derivatives
 
 
 def sign_at(

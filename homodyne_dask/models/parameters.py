@@ -170,7 +170,7 @@ class Search:
         for law in self.laws:
             abc, c = list(law.places), law.places[2]
             bounds = np.array([self.lower[c], self.upper[c]])
-            bound = self.free[c] & np.isclose(end[c], bounds, rtol=1e-15, atol=0)
+            bound = self.free[c] & (np.abs(end[c] - bounds) <= 1e-15 * np.abs(end[c]))
             # c at a bound stays there; else the plain curve is tried where the full one is impossible
             for plain in [True] if bound.any() else [False, True]:
                 bent = law.after(theta, step, plain)

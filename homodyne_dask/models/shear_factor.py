@@ -47,7 +47,8 @@ _PARTS_OF_PI = {"float64": _split_pi(33), "float32": _split_pi(11)}
 def _horner(z: Array, coefficients: list[float]) -> Array:
     total = z.__array_namespace__().full_like(z, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
-        total = total * z + coefficient
+        total *= z
+        total += coefficient
     return total
 
 
@@ -55,8 +56,12 @@ def sin_cos(x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "
     """Return (+-sin x, +-cos x) with one common sign, in the precision of x, for |x| < 1e6.
 
     With r = x - n pi and z = r²: sin r = r P(z), cos r = P(z) + z D(z), both Taylor series.
-    The error is about one unit in the last place of 1.
+    The error is about one unit in the last place of 1. NumPy's tangent is vectorised, its sine is not.
     """
+    if isinstance(x, np.ndarray):
+        tangent = np.tan(x)
+        cosine = 1 / np.sqrt(1 + tangent * tangent)
+        return tangent * cosine, cosine
     dtype = str(x.dtype)
     first, second, third = _PARTS_OF_PI[dtype]
     n = x.__array_namespace__().round(x * (1 / math.pi))

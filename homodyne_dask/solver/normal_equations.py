@@ -195,7 +195,7 @@ def _of_linear_params(reduced: ReducedProblem, moved: Which) -> tuple[np.ndarray
     M, columns, bins = reduced.normal, reduced.columns, len(reduced.count)
     determined = (reduced.count > 0) & ~reduced.undetermined
     contrast = np.where(determined, reduced.contrast, 0.0)
-    A_k = M[:, Z][:, :, Z]
+    A_k = M[:, Z, Z]
     B_k = M[:, Z, 3:] * contrast[:, None, None] - A_k @ reduced.projection
     n = 2 * columns.shape[1]
     A = np.einsum("km,kzy,kn->kzmyn", columns, A_k, columns).reshape(bins, n, n)

@@ -34,7 +34,7 @@ from homodyne_dask.solver.array_shapes import (
 )
 from homodyne_dask.solver.scaling_modes import Scaling, ScalingPrior, scaling_of
 
-Z = [0, 2]
+Z = slice(0, 3, 2)
 """Positions of the columns of offset and contrast, 1 and f, among the moments."""
 CONSTANT_F = 1e-10
 """Variance of f over its mean square below which f counts as constant."""
@@ -134,7 +134,7 @@ class ReducedProblem(HandedOut):
     """Bins whose f is constant or zero: they have contrast 0 and add nothing to the Hessian."""
     chisqr_per_bin: PerBin
     rounding_per_bin: PerBin
-    """Accuracy of χ² (`rounding_of`)."""
+    """Accuracy of χ² (`chisqr_rounding`)."""
     bin_gradient: Float[np.ndarray, "bin p"]
     """Scores g_k: they sum to the gradient."""
     bin_hessian: Float[np.ndarray, "bin own own"]
@@ -320,7 +320,7 @@ def eliminated(
     mean = offset @ wf
     size = np.diagonal(wff, axis1=1, axis2=2)
     size = np.where(size > _ZERO_F * np.diagonal(w, axis1=1, axis2=2), size, 0.0)
-    least = max(CONSTANT_F, 4 * sum_rounding)  # x = (mean, 1) in `rounding_of`
+    least = max(CONSTANT_F, 4 * sum_rounding)  # x = (mean, 1) in `chisqr_rounding`
     contrast, of_contrast = _inverse(wff - np.swapaxes(wf, 1, 2) @ mean, size, least)
     determined = (of_contrast > 0) | nonfinite
     rank = int(of_offset.sum() + of_contrast.sum())
@@ -332,34 +332,31 @@ def _inverse(
 ) -> tuple[Float[np.ndarray, "group m m"], Float[np.ndarray, " group"]]:
     """Return the pseudo-inverse of S and its rank: eigenvalues of S over `size` count above `least`."""
     unit = np.where(size > 0, 1 / np.sqrt(np.where(size > 0, size, 1.0)), 0.0)
-    values, vectors = np.linalg.eigh(S * unit[:, :, None] * unit[:, None, :])
+    scaled = S * unit[:, :, None] * unit[:, None, :]
+    alone = scaled.shape[1] == 1
+    values, vectors = (scaled[:, 0], 1.0) if alone else np.linalg.eigh(scaled)
     counted = values > least
     half = vectors * unit[:, :, None] / np.sqrt(np.where(counted, values, np.inf))[:, None, :]
     return half @ np.swapaxes(half, 1, 2), counted.sum(1)
 
 
-def cost(M: Moments, linear_params: LinearParams) -> PerBin:
-    x = _residual_combination(linear_params)
+def cost(M: Moments, x: Float[np.ndarray, "bin 3"]) -> PerBin:
     return np.einsum("ka,kab,kb->k", x, M[:, :3, :3], x)
 
 
-def rounding_of(
-    M: Moments, x: Float[np.ndarray, "bin a n"], sum_rounding: float
-) -> Float[np.ndarray, "bin n"]:
+def chisqr_rounding(M: Moments, x: Float[np.ndarray, "bin 3"], sum_rounding: float) -> PerBin:
     """Return the rounding of the forms xᵀMx of every bin, x over the first columns of M.
 
     sum_rounding: accuracy of a moment M_ij in units of √(M_ii M_jj). A form is a sum of terms of either
     sign, each of at most |x_i| √M_ii |x_j| √M_jj, so it is known to sum_rounding·(Σ |x_i| √M_ii)².
     χ², the diagonal of the Hessian and with it the rank are such forms.
     """
-    a = range(x.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
-        size = np.sqrt(np.maximum(M[:, a, a], 0.0))
-        return sum_rounding * np.einsum("kan,ka->kn", np.abs(x), size) ** 2
+        return sum_rounding * (np.abs(x) * _roots_of_diagonal(M)[:, :3]).sum(1) ** 2
 
 
-def chisqr_rounding(M: Moments, linear_params: LinearParams, sum_rounding: float) -> PerBin:
-    return rounding_of(M, _residual_combination(linear_params)[:, :, None], sum_rounding)[:, 0]
+def _roots_of_diagonal(M: Moments) -> Float[np.ndarray, "bin k"]:
+    return np.sqrt(np.maximum(np.diagonal(M, axis1=1, axis2=2), 0.0))
 
 
 def zero_below_rounding(chisqr: PerBin, M: Moments, rounding: PerBin) -> PerBin:
@@ -369,15 +366,11 @@ def zero_below_rounding(chisqr: PerBin, M: Moments, rounding: PerBin) -> PerBin:
         return np.where((chisqr <= np.maximum(bound, 0.0)) & np.isfinite(bound), 0.0, chisqr)
 
 
-def _residual_combination(linear_params: LinearParams) -> Float[np.ndarray, "bin 3"]:
-    return np.stack(
-        [-linear_params[:, 0], np.ones(len(linear_params)), -linear_params[:, 1]], axis=1
-    )
-
-
-def columns_times_residual(M: Moments, linear_params: LinearParams) -> Float[np.ndarray, "bin k"]:
-    x = _residual_combination(linear_params)
-    return np.einsum("ka,kab->kb", x, M[:, :3, :])
+def residual_combination(linear_params: LinearParams) -> Float[np.ndarray, "bin 3"]:
+    """Return x of which [1, y - 1, f] x are the residuals."""
+    x = np.ones((len(linear_params), 3))
+    np.negative(linear_params, out=x[:, Z])
+    return x
 
 
 def projected(
@@ -392,19 +385,19 @@ def projected(
 
     With J_k = contrast_k d_k, right = XᵀWr and P = A⁻¹B of the group, g_k = JᵀWr - PᵀZᵀWr, and H_k is the
     Gram of the projected columns, JᵀWJ - JᵀWZ P - PᵀZᵀWJ + PᵀZᵀWZ P: on its diagonal are the forms of
-    `rounding_of` with x = (-P₀, 0, -P₁, contrast). Bins without pairs, or not determined, have zeros unless
-    their sums are not finite.
+    `chisqr_rounding` with x = (-P₀, 0, -P₁, contrast). Bins without pairs, or not determined, have zeros
+    unless their sums are not finite.
     """
     counted = determined & (np.abs(M[:, 0, 0]) > 0) | ~np.isfinite(M).all((1, 2))
     g = contrast[:, None] * right[:, 3:] - np.einsum("kzp,kz->kp", P, right[:, Z])
-    A_k = M[:, Z][:, :, Z]
+    A_k = M[:, Z, Z]
     B_k = M[:, Z, 3:] * contrast[:, None, None]
     D_k = M[:, 3:, 3:] * (contrast**2)[:, None, None]
     cross = np.einsum("kzp,kzr->kpr", B_k, P)
     H = D_k - cross - cross.transpose(0, 2, 1) + np.einsum("kzp,kzy,kyr->kpr", P, A_k, P)
-    of_derivatives = contrast[:, None, None] * np.eye(P.shape[2])
-    x = np.concatenate([-P[:, :1], np.zeros_like(P[:, :1]), -P[:, 1:], of_derivatives], axis=1)
-    rounding = np.where(counted[:, None], rounding_of(M, x, sum_rounding), 0.0)
+    size, across = _roots_of_diagonal(M), np.abs(contrast)[:, None]
+    form = (np.abs(P) * size[:, Z, None]).sum(1) + across * size[:, 3:]
+    rounding = np.where(counted[:, None], sum_rounding * form**2, 0.0)
     return np.where(counted[:, None], g, 0.0), np.where(counted[:, None, None], H, 0.0), rounding
 
 
@@ -433,7 +426,7 @@ def reduce(
     # contrasts that are shared couple all bins
     gram = gram if scaling.columns is None else gram.wide
     of_prior = _prior_moments(gram, scaling)
-    sums = normal = gram.moments + of_prior
+    sums = normal = gram.moments if scaling.prior is None else gram.moments + of_prior
     step = None
     if gram.loss is None:
         linear_params = None
@@ -444,7 +437,8 @@ def reduce(
         solution = _linear_solution(sums, normal, scaling, sum_rounding, linear_params)
         linear_params, at_bound, elimination = solution
         determined = elimination.bins_determined() | at_bound[:, 1]
-        right = columns_times_residual(sums, linear_params)
+        x = residual_combination(linear_params)
+        right = np.einsum("ka,kab->kb", x, sums[:, :3])
         slope = linear_params[:, 1]  # dc2/df
         if gram.loss is not None:
             step = elimination.solved(right[:, Z])
@@ -452,7 +446,13 @@ def reduce(
         slope = np.where(determined, slope, 0.0)
         P = elimination.solved(normal[:, Z, 3:] * slope[:, None, None])
         g, H, H_rounding = projected(normal, right, slope, P, determined, sum_rounding)
-        chisqr = _chisqr(gram, of_prior, linear_params, sum_rounding)
+        rounding = chisqr_rounding(sums, x, sum_rounding)
+        if gram.loss is None:
+            chisqr = zero_below_rounding(cost(sums, x), sums, rounding)
+        else:
+            of_data = chisqr_rounding(gram.moments, x, sum_rounding)
+            chisqr = zero_below_rounding(gram.loss[:, 0], gram.moments, of_data)
+            chisqr = chisqr + np.maximum(cost(of_prior, x), 0.0)
     place, p = gram.place, g.shape[1]
     if place is not None:
         p = 1 + int(place.max())
@@ -464,7 +464,7 @@ def reduce(
         ndata=int(gram.pairs.sum()),
         undetermined=(gram.pairs > 0) & ~determined,
         chisqr_per_bin=chisqr,
-        rounding_per_bin=chisqr_rounding(sums, linear_params, sum_rounding),
+        rounding_per_bin=rounding,
         bin_gradient=g,
         bin_hessian=H,
         bin_hessian_rounding=H_rounding,
@@ -491,18 +491,6 @@ def _prior_moments(gram: Gram, scaling: Scaling) -> Moments:
     return scaling.prior.moments(share, gram.moments.shape[2])
 
 
-def _chisqr(
-    gram: Gram, of_prior: Moments, linear_params: LinearParams, sum_rounding: float
-) -> PerBin:
-    """Return χ² of every bin, with priors: a form of the moments, or under a loss a sum of the pass."""
-    M = gram.moments if gram.loss is not None else gram.moments + of_prior
-    rounding = chisqr_rounding(M, linear_params, sum_rounding)
-    if gram.loss is None:
-        return zero_below_rounding(cost(M, linear_params), M, rounding)
-    chisqr = zero_below_rounding(gram.loss[:, 0], M, rounding)
-    return chisqr + np.maximum(cost(of_prior, linear_params), 0.0)
-
-
 def _linear_solution(
     sums: Moments,
     normal: Moments,
@@ -515,7 +503,7 @@ def _linear_solution(
     linear_params: those of the pass, under a loss; else they are the optimum at theta, or fixed.
     """
     columns, groups = constraint_columns(scaling, len(sums))
-    A_k, at_bound = normal[:, Z][:, :, Z], np.zeros((len(sums), 2), bool)
+    A_k, at_bound = normal[:, Z, Z], np.zeros((len(sums), 2), bool)
     free = eliminated(A_k, at_bound, columns, groups, sum_rounding)
     of_pass = linear_params is not None
     if linear_params is None:
@@ -531,7 +519,7 @@ def _linear_solution(
     members = len(sums) // groups
     first = linear_params[::members]  # bins of a group have the same
     if of_pass:
-        right = columns_times_residual(sums, linear_params)[:, Z]
+        right = np.einsum("ka,kaz->kz", residual_combination(linear_params), sums[:, :3, Z])
         at_bound = np.repeat(scaling.prior.active(first, of_groups(right)), members, axis=0)
     else:
         optimum = scaling.prior.solved(of_groups(A_k), of_groups(sums[:, 1, Z]), first)

@@ -26,20 +26,16 @@ from homodyne_dask.kernels.separable_backend import (
     separable_point,
     tables_of,
 )
+from homodyne_dask.kernels.transport_evaluation import f_and_derivatives, rate_values
 from homodyne_dask.kernels.user_function_checks import check_finite
 from homodyne_dask.models.parameters import Search, shortest
-from homodyne_dask.models.shear_factor import (
-    decay,
-    parabolic_factor,
-    sheared,
-    strain,
-    unsheared,
-    wave,
-)
+from homodyne_dask.models.rate_forms import integrated
+from homodyne_dask.models.shear_factor import parabolic_factor, wave
 from homodyne_dask.models.transport import (
     BinScales,
     Convention,
     Shear,
+    Times,
     bin_scales,
     frame_spacing,
     positive_times,
@@ -47,6 +43,7 @@ from homodyne_dask.models.transport import (
 )
 from homodyne_dask.models.user_defined import Bin, SeparableModel
 from homodyne_dask.solver import levenberg_marquardt as lm
+from homodyne_dask.solver.array_shapes import Moments
 from homodyne_dask.solver.reduce import ReducedProblem, reduce
 from homodyne_dask.solver.scaling_modes import Scaling, ScalingPrior
 from homodyne_dask.store.scan import Cuts, Scan
@@ -84,13 +81,18 @@ class BinnedAverages:
 
     def differences(self, theta: Theta) -> Float[np.ndarray, "rows cell"]:
         """Return u(t2) - u(t1) of every row of integrals at the cells; the last two: strain G, and C of J."""
-        problem, nodes = self.problem, self._nodes
-        steps = np.diff(nodes) / (self.spacing if problem.convention is Convention.HOMODYNE else 1)
-        t = positive_times(nodes, self.spacing)
-        rows = rows_of(problem.model, problem.convention, theta, t, steps)
-        at_t1, at_t2 = (
-            rows[:, n] + (rows[:, n + 1] - rows[:, n]) * share for n, share in self._places
-        )
+        problem, (t, steps) = self.problem, self._times_and_steps
+        return self._between(rows_of(problem.model, problem.convention, theta, t, steps))
+
+    def diffusion_between(self, thetas: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n cell"]:
+        """Return C(t2) - C(t1) of the cells, C = ∫ J dt, at several thetas."""
+        t, steps = self._times_and_steps
+        return self._between(integrated(rate_values(self.problem, "J", t, thetas), steps))
+
+    def _between(self, rows: Float[np.ndarray, "row node"]) -> Float[np.ndarray, "row cell"]:
+        before, share = self._places
+        low = rows.take(before, axis=1)
+        at_t1, at_t2 = np.split(low + (rows.take(before + 1, axis=1) - low) * share, 2, axis=1)
         return at_t2 - at_t1
 
     def shear_factor(self, phase: Float[np.ndarray, "*at"]) -> Float[np.ndarray, "*at"]:
@@ -143,35 +145,38 @@ class BinnedAverages:
         return self.time[frames]
 
     @cached_property
-    def _places(self) -> list[tuple[Int[np.ndarray, " cell"], Float[np.ndarray, " cell"]]]:
-        """Of t1 and of t2 of the cells the nodes before them, and how far they are to the next."""
-        nodes, places = self._nodes, []
-        for t in (self.t1, self.t2):
-            below = np.clip(np.searchsorted(nodes, t, side="right") - 1, 0, len(nodes) - 2)
-            places.append((below, (t - nodes[below]) / (nodes[below + 1] - nodes[below])))
-        return places
+    def _times_and_steps(self) -> tuple[Times, Float[np.ndarray, " m"]]:
+        unit = self.spacing if self.problem.convention is Convention.HOMODYNE else 1
+        return positive_times(self._nodes, self.spacing), np.diff(self._nodes) / unit
+
+    @cached_property
+    def _places(self) -> tuple[Int[np.ndarray, " 2cell"], Float[np.ndarray, " 2cell"]]:
+        """Of t1, then of t2 of the cells the nodes before them, and how far they are to the next."""
+        nodes, t = self._nodes, np.concatenate([self.t1, self.t2])
+        before = np.clip(np.searchsorted(nodes, t, side="right") - 1, 0, len(nodes) - 2)
+        return before, (t - nodes[before]) / (nodes[before + 1] - nodes[before])
 
     def __call__(self, theta: Theta) -> Gram:
         model = self.problem.model
         of_model = self._transport_moments if model.derivatives_by_hand else self._moments
-        with float64_on_cpu():
-            return Gram(np.asarray(of_model(theta)), (self.weight > 0).sum(1))
+        return Gram(of_model(theta), (self.weight > 0).sum(1))
 
-    def _transport_moments(self, theta: Theta) -> Array:
-        problem, scales = self.problem, self.scales(theta, self.phi)
-        J = problem.model.diffusion
-        return _cell_moments(
-            self.differences(theta), self.c2, self.weight, scales.k, scales.s, scales.ds,
-            shear=problem.model.shear, convention=problem.convention, diffusion=J.stop - J.start,
-        )  # fmt: skip
+    def _transport_moments(self, theta: Theta) -> Moments:
+        differences, scales = self.differences(theta), self.scales(theta, self.phi)
+        with np.errstate(all="ignore"):  # a fit goes back from where sums are not finite
+            f, derivatives = f_and_derivatives(self.problem, scales, differences[1:])
+            data = np.stack([np.ones_like(f), self.c2 - 1, f], axis=1)
+            X = np.concatenate([data, derivatives], axis=1) * np.sqrt(self.weight)[:, None]
+            return X @ X.swapaxes(1, 2)
 
-    def _moments(self, theta: Theta) -> Array:
+    def _moments(self, theta: Theta) -> Moments:
         point = separable_point(self.problem, theta, self.time)
         tables = point.tables, point.derivatives
         at_t1, at_t2 = (at_times(tables, self.time, t) for t in (self.t1, self.t2))
         bins = bin_argument(self.problem, self.q, self.phi)
         data = self.c2, self.weight, point.theta, at_t1, at_t2, bins
-        return _moments(*data, model=self.problem.model)
+        with float64_on_cpu():
+            return np.asarray(_moments(*data, model=self.problem.model))
 
 
 def binned_averages(scan: Scan, problem: Problem, data: Passes | None = None) -> BinnedAverages:
@@ -251,31 +256,6 @@ def _apart(summary: BinnedAverages) -> tuple[Int[np.ndarray, " bin"], Bool[np.nd
     return np.unique(has_pairs, axis=0, return_inverse=True)[1], rise > RISES * np.sqrt(variance)
 
 
-@plain_kernel("shear", "convention", "diffusion")
-def _cell_moments(
-    d: Array, c2: Array, weight: Array, k: Array, s: Array, ds: Array,
-    *, shear: Shear, convention: Convention, diffusion: int,
-) -> Array:  # fmt: skip
-    of_J, of_shear = range(1, 1 + diffusion), range(1 + diffusion, len(d) - 2)
-
-    def of_bin(y: Array, w: Array, k: Array, s: Array, ds: Array) -> Array:
-        E = decay(convention, k, d[-1])
-        ones = jnp.ones_like(y)
-        if not shear:
-            f = unsheared(convention, E)
-            gradient = [-k * f * d[row] for row in of_J]
-        else:
-            dG, sign = strain(convention, d[-2])
-            f, v = sheared(shear, convention, E, wave(s * dG))
-            v = v * sign
-            gradient = [-k * f * d[row] for row in of_J]
-            gradient += [v * s * d[row] for row in of_shear] + [v * ds * d[-2]]
-        X = jnp.stack([ones, y - 1, f, *gradient])
-        return (X * w) @ X.T
-
-    return jax.vmap(of_bin)(c2, weight, k, s, ds)
-
-
 def best_points(
     summary: BinnedAverages, search: Search, mode: str, best: int,
     points: Float[np.ndarray, "point p"],
@@ -350,6 +330,9 @@ def _moments_of_points(
     return jax.lax.map(at_point, points)
 
 
+PASSES_AT_ONCE, MAX_BLOCKS, MIN_SHARE_GAINED = 6, 7, 0.5
+"""Passes after which fits that reach one minimum become one; how often they are made at most; and the least
+share of the way to the lowest χ² by which they must lower that of a fit that goes on."""
 AVERAGES_OPTIONS = lm.SolverOptions(max_passes=1000, decrement=1e-2)
 """An approximate optimum of the averages is enough."""
 
@@ -404,6 +387,21 @@ class BinnedFits:
             states = after
         return [replace(end, state=state) for end, state in zip(ends, states, strict=True)]
 
+    def completed(self, ends: Sequence[BinnedFit]) -> list[BinnedFit]:
+        """Return the minima of fits, the lowest first; a fit that comes closer to it too slowly stops."""
+        free, ends = int(self.search.free.sum()), self.merged(ends)
+        for _ in range(MAX_BLOCKS):
+            if not any(end.state.outcome is lm.Outcome.RUNNING for end in ends):
+                break
+            before, ends = ends, self.advanced(ends, PASSES_AT_ONCE)
+            lowest = min(end.chisqr for end in ends)
+            for n, (start, end) in enumerate(zip(before, ends, strict=True)):
+                above = end.chisqr - lowest - end.lowest.reduced.variance(free)
+                if start.chisqr - end.chisqr < MIN_SHARE_GAINED * above:
+                    ends[n] = replace(end, state=replace(end.state, outcome=lm.Outcome.MAX_PASSES))
+            ends = self.merged(ends)
+        return ends
+
     def ends(self, thetas: Sequence[Theta], passes: int) -> list[BinnedFit]:
         return self.merged(self.advanced(self.started(thetas), passes))
 
@@ -423,7 +421,7 @@ class BinnedFits:
             evaluated.append(reduce(gram, Scaling(prior=self.limits), prior=prior))
         return evaluated
 
-    def merged(self, ends: list[BinnedFit]) -> list[BinnedFit]:
+    def merged(self, ends: Sequence[BinnedFit]) -> list[BinnedFit]:
         distinct: list[BinnedFit] = []
         finite = [end for end in ends if end.lowest.reduced.finite]
         # each minimum is kept as its lowest end
@@ -445,9 +443,3 @@ class BinnedFits:
         better = abs(high.reduced.chisqr - low.reduced.chisqr)
         close = max(variance, low.reduced.rounding)
         return bool(better < close and distance < 9 * close)
-
-
-def promising(ends: list[BinnedFit], times: float) -> list[BinnedFit]:
-    finite = [end for end in ends if end.lowest.reduced.finite]
-    lowest = min((end.chisqr for end in finite), default=np.inf)
-    return [end for end in finite if end.chisqr <= times * lowest]

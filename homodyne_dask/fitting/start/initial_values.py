@@ -142,7 +142,7 @@ class _Start:
     def ends(self, stored: BinnedAverages) -> list[BinnedFit]:
         summary = averaged_over_bins(stored, self.scan)
         fits = BinnedFits(summary, self.search, self.mode)
-        return fits.ends(self.points(summary), PASSES_TO_MINIMUM)
+        return fits.completed(fits.started(self.points(summary)))
 
     def points(self, summary: BinnedAverages) -> list[Theta]:
         raise NotImplementedError
@@ -177,7 +177,7 @@ class _OfTies(_Start):
         minima = find_initial_values(base, self.data)
         points = [self.search.inside(minimum.theta[free]) for minimum in minima]
         fits = BinnedFits(averages_of(self.request, self.data), self.search, self.mode)
-        return [end.minimum() for end in fits.ends(points, PASSES_TO_MINIMUM)]
+        return [end.minimum() for end in fits.completed(fits.started(points))]
 
 
 class _OfTransportSplines(_Start):
@@ -190,7 +190,8 @@ class _OfTransportSplines(_Start):
             fine = fine_averages(self.scan, self.data, stored)
             sizes = self.points(only_short_lags(fine))[:MAX_SPLINE_STARTS]
             return with_sign_changes(fine, self.search, self.mode, rate, sizes, points)
-        return BinnedFits(stored, self.search, self.mode).ends(points, PASSES_TO_MINIMUM)
+        fits = BinnedFits(stored, self.search, self.mode)
+        return fits.completed(fits.started(points))
 
     def may_turn(self, rate: slice) -> bool:
         """Return whether a shear rate without initial values may be negative, and pairs of frames show it."""
@@ -251,7 +252,7 @@ class _OfFunction(_Start):
         self, summary: BinnedAverages, limits: ScalingPrior | None = None
     ) -> list[BinnedFit]:
         fits, points = BinnedFits(summary, self.search, self.mode, limits), self.points(summary)
-        ends = followed(fits, points, self.starts)
+        ends = followed(fits, fits.started(points), self.starts)
         if not ends:
             raise_not_finite(summary, points[0])
         return ends

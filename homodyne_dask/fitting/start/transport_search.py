@@ -33,7 +33,6 @@ from homodyne_dask.fitting.start.averages import (
     BinnedFits,
     Minimum,
     Theta,
-    promising,
 )
 from homodyne_dask.models.parameters import Search
 from homodyne_dask.models.transport import Convention, frame_spacing
@@ -41,10 +40,10 @@ from homodyne_dask.models.transport import Convention, frame_spacing
 EXPONENTS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0)
 POINTS_PER_DECADE = 4
 N_ANGLES = 36
-MAX_CELLS = 400
+MAX_CELLS = 200
 """Most averages that are scanned, chosen at random from all."""
-MAX_DIFFUSION_PAIRS = 24
-"""Most pairs (D0, alpha) that are scanned in all directions of flow: those with the lowest bound of χ²."""
+MAX_SHAPES = 32
+"""Most (D0, alpha, beta) that are scanned in all directions of flow: those with the lowest bound of χ²."""
 N_BEST_FIRST = 2
 """Number of points with the lowest χ² that come before the minima of the map."""
 VALUES_PER_CALL = 50_000
@@ -68,20 +67,17 @@ def scan_points(grid: "Grid", best: int) -> list[Theta]:
         return [grid.theta(*place) for place in _distant(order[:, None], best)]
     chisqr = chisqr.reshape(*chisqr.shape[:2], len(grid.betas), len(grid.strains))
     # each bin at its own best strain rate: no direction of flow can be lower
-    pairs = np.argsort(chisqr.min(3).sum(0).min(1))[:MAX_DIFFUSION_PAIRS]
-    betas = list(enumerate(grid.betas))
-    total = np.array([[grid.map_of(chisqr[:, n, m], beta) for m, beta in betas] for n in pairs])
-    flat, most = total.ravel(), min(400 * best, total.size)
-    # of many points only the lowest are sorted
-    order = np.argpartition(flat, most - 1)[:most]
-    order = order[np.argsort(flat[order])]
-    distant = _distant(np.transpose(np.unravel_index(order, total.shape)), best)
-    minima = []
-    for shear, angle in local_minima(total.min((0, 1))):
-        flow, beta = divmod(int(np.argmin(total[:, :, shear, angle])), total.shape[1])
-        minima.append((flow, beta, shear, angle))
+    bound = chisqr.min(3).sum(0)
+    flow, beta = np.unravel_index(np.argsort(bound, axis=None)[:MAX_SHAPES], bound.shape)
+    shapes = zip(flow, beta, strict=True)
+    total = np.array([grid.map_of(chisqr[:, n, m], grid.betas[m]) for n, m in shapes])
+    order = np.argsort(total, axis=None)[: 400 * best]
+    shape, *place = np.unravel_index(order, total.shape)
+    distant = _distant(np.transpose([flow[shape], beta[shape], *place]), best)
+    lowest, places = total.argmin(0), local_minima(total.min(0))
+    minima = [(int(flow[lowest[n, m]]), int(beta[lowest[n, m]]), n, m) for n, m in places]
     chosen = dict.fromkeys([*distant[:N_BEST_FIRST], *minima, *distant[N_BEST_FIRST:]])
-    return [grid.theta(int(pairs[flow]), *place) for flow, *place in list(chosen)[:best]]
+    return [grid.theta(*place) for place in list(chosen)[:best]]
 
 
 def local_minima(chisqr: Float[np.ndarray, "shear angle"]) -> list[tuple[int, int]]:
@@ -193,13 +189,13 @@ class Grid:
     def chisqr_of_pairs(
         self, summary: BinnedAverages, S: Float[np.ndarray, "bin shear cell"]
     ) -> Float[np.ndarray, "bin flow shear"]:
-        of_rates = [(*pair, self.offset) for pair in self.diffusion_pairs]
-        thetas = [summary.problem.model.with_parts(diffusion=rate) for rate in of_rates]
-        dC = np.array([summary.differences(theta)[-1] for theta in thetas])
+        with_parts, rates = summary.problem.model.with_parts, self.diffusion_pairs
+        thetas = np.array([with_parts(diffusion=(*rate, self.offset)) for rate in rates])
+        dC = summary.diffusion_between(thetas).astype(S.dtype)
         k = summary.scales(thetas[-1], summary.phi).k
         chisqr = np.empty((len(k), len(dC), S.shape[1]))
         for value in np.unique(k):
-            E = np.exp(-value * dC).astype(S.dtype)
+            E = np.exp(-S.dtype.type(value) * dC)
             for b in np.flatnonzero(k == value):
                 chisqr[b] = chisqr_with_best_scaling(summary.c2[b] - 1, summary.weight[b], E, S[b])
         return chisqr
@@ -305,11 +301,11 @@ def shear_candidates(grid: Grid, theta: Theta, below: float) -> list[Theta]:
     shear_rate = grid.whole.problem.model.shear_rate
     of_user = grid.search.start[shear_rate]
     whole = bool(np.isnan(of_user).all())
-    minima = _points(grid, theta, [theta[shear_rate]], FITTED_SHAPE_RESOLUTION, whole)
+    points = _points(grid, theta, [theta[shear_rate]], FITTED_SHAPE_RESOLUTION, whole, below)
     if np.isnan(of_user[0]):
         powers = [np.array([grid.middle**-beta, beta, 0.0]) for beta in grid.betas]
-        minima += _points(grid, theta, powers, POWER_LAW_RESOLUTION, True)
-    return [point for value, point in minima if value < below]
+        points += _points(grid, theta, powers, POWER_LAW_RESOLUTION, True, below)
+    return points
 
 
 def mirrored_shear(grid: Grid, theta: Theta) -> list[Theta]:
@@ -336,14 +332,17 @@ def _points(
     shapes: list[Float[np.ndarray, " 3"]],
     resolution: _Resolution,
     all_sizes: bool,
-) -> list[tuple[float, Theta]]:
-    """Return the lowest minima of the shapes' maps with their χ², best first; shapes: γ̇(t) up to a factor."""
+    below: float,
+) -> list[Theta]:
+    """Return the lowest minima of the shapes' maps, with χ² below a limit; shapes: γ̇(t) up to a factor."""
     model, is_given = grid.whole.problem.model, np.isfinite(grid.search.start)
     phi0 = model.direction
     angles = theta[phi0] if is_given[phi0].all() else _angles(grid, resolution.angles)
     scored = []
     for shape in shapes:
         table = _table(grid.whole, theta, shape, resolution.rows)
+        if not table.chisqr.min(1).sum() < below:  # each bin at its own best size
+            continue
         sizes = table.sizes[:: resolution.size_step]
         for value, size, angle in _minima(table, sizes if all_sizes else np.ones(1), angles):
             power = size - grid.shear_offset if all_sizes else size
@@ -353,7 +352,7 @@ def _points(
             point = np.where(is_given, theta, model.with_parts(theta, shear_rate=rate, phi0=angle))
             scored.append((value, grid.search.inside(point)))
     scored.sort(key=lambda entry: entry[0])
-    return scored[: resolution.max_points]
+    return [point for value, point in scored[: resolution.max_points] if value < below]
 
 
 def _angles(grid: Grid, per_decade: int) -> Float[np.ndarray, " angle"]:
@@ -422,12 +421,12 @@ N_STARTS = 8
 """Number of points of the scan from which fits start."""
 N_COMPLETED = 3
 """Number of the best of these fits that are continued to their minimum."""
-N_COMPLETED_RESCAN = 2
 MAX_RESCANS = 3
-PASSES_FIXED, PASSES_FREE, PASSES_TO_MINIMUM = 6, 6, 40
-"""Passes of a fit: with the offsets fixed, with all parameters free, and to its minimum."""
-MAX_CHISQR_RATIO_FIXED, MAX_CHISQR_RATIO = 10.0, 3.0
-"""χ² over the lowest χ², above which a fit is dropped, after passes with fixed offsets, and the next."""
+PASSES_TO_MINIMUM = 40
+FIXED, FREE = ((0, 100.0, 16), (2, 30.0, 5), (2, 10.0, 5)), ((2, 10.0, 5), (4, 3.0, 5))
+"""Stages of fits with the offsets fixed, then with all parameters free: passes; χ² over the lowest χ², above
+which a fit is dropped after them; and the number of fits that go on at most."""
+MAX_CHISQR_RATIO = FREE[-1][1]
 COMPETING_CHISQR_RATIO = 1.5
 """χ² over the lowest χ² of the averages, up to which minima are compared on the data."""
 MAX_UNDECIDED = 4
@@ -482,12 +481,13 @@ def _searched(
     ends = _scanned(grid, fits, starts)
     for _ in range(MAX_RESCANS if summary.problem.model.shear else 0):
         best = ends[0]
-        ends = _with_rescan(grid, fits, ends, starts)
+        rescanned = best.lowest.theta, np.inf if starts else MAX_CHISQR_RATIO * best.chisqr
+        points = shear_candidates(grid, *rescanned) + diffusion_candidates(grid, *rescanned)
+        ends = _joined(fits, ends, points, starts)
         if fits.same_minimum(best, ends[0]):
             break
     if summary.problem.model.shear:
-        mirrored = mirrored_shear(grid, ends[0].lowest.theta)
-        ends = fits.merged([*ends, *fits.ends(mirrored, PASSES_TO_MINIMUM)])
+        ends = _joined(fits, ends, mirrored_shear(grid, ends[0].lowest.theta), starts)
     return ends
 
 
@@ -510,30 +510,33 @@ def _scanned(grid: Grid, fits: BinnedFits, starts: int | None) -> list[BinnedFit
     points = scan_points(grid, starts or N_STARTS)
     if search.priors is not None:  # and with what they say
         points += scan_points(Grid(grid.summary, search.from_prior_means()), starts or N_STARTS)
-    near = fixed.advanced(fixed.started(points), PASSES_FIXED)
-    if starts is None:
-        near = promising(near, MAX_CHISQR_RATIO_FIXED)
-    return followed(fits, [end.lowest.theta for end in near], starts)
+    near = _approached(fixed, fixed.started(points), FIXED, starts)
+    started = zip(near, fits.started([end.lowest.theta for end in near]), strict=True)
+    return followed(fits, [replace(end, state=fit.state) for end, fit in started], starts)
 
 
-def _with_rescan(
-    grid: Grid, fits: BinnedFits, ends: list[BinnedFit], starts: int | None
+def _joined(
+    fits: BinnedFits, ends: list[BinnedFit], points: list[Theta], starts: int | None
 ) -> list[BinnedFit]:
-    best, theta = ends[0], ends[0].lowest.theta
-    worst = np.inf if starts else MAX_CHISQR_RATIO * best.chisqr
-    points = [*shear_candidates(grid, theta, worst), *diffusion_candidates(grid, theta, worst)]
-    rescanned = fits.ends(points, PASSES_FREE)
-    at_best = [end for end in rescanned if fits.same_minimum(best, end)]
-    new = [end for end in rescanned if not fits.same_minimum(best, end) and end.chisqr <= worst]
-    return fits.merged([*ends, *at_best, *_completed(fits, new, starts or N_COMPLETED_RESCAN)])
+    """Return the ends of fits and of others from points, which go on where they do not come to the best."""
+    best = replace(ends[0], starts=0)  # counted among the ends
+    near = _approached(fits, [best, *fits.started(points)], FREE, starts)
+    return fits.merged([*fits.completed(near[: starts or N_COMPLETED]), *ends])
 
 
-def followed(fits: BinnedFits, thetas: list[Theta], starts: int | None) -> list[BinnedFit]:
-    ends = fits.advanced(fits.started(thetas), PASSES_FREE)
-    if starts is None:
-        ends = promising(ends, MAX_CHISQR_RATIO)
-    return _completed(fits, ends, starts or N_COMPLETED)
+def followed(fits: BinnedFits, ends: list[BinnedFit], starts: int | None) -> list[BinnedFit]:
+    return fits.completed(_approached(fits, ends, FREE, starts)[: starts or N_COMPLETED])
 
 
-def _completed(fits: BinnedFits, ends: list[BinnedFit], number: int) -> list[BinnedFit]:
-    return fits.merged(fits.advanced(fits.merged(ends)[:number], PASSES_TO_MINIMUM))
+def _approached(
+    fits: BinnedFits,
+    ends: list[BinnedFit],
+    stages: Iterable[tuple[int, float, int]],
+    starts: int | None,
+) -> list[BinnedFit]:
+    """Return fits after passes, the lowest first; those that come to one minimum are one."""
+    for passes, ratio, most in stages:
+        ends = fits.merged(fits.advanced(ends, passes))
+        if starts is None:
+            ends = [end for end in ends[:most] if end.chisqr <= ratio * ends[0].chisqr]
+    return ends

@@ -6,6 +6,7 @@ import pytest
 
 import homodyne_dask as hd
 from homodyne_dask.fitting.start import transport_search as transport
+from homodyne_dask.fitting.start.averages import BinnedFits
 from homodyne_dask.fitting.start.transport_search import Minimum, competing_minima, transport_minima
 from homodyne_dask.models import LAMINAR_FLOW
 from homodyne_dask.results.saved_results import load_result
@@ -111,6 +112,16 @@ def test_directions_the_data_cannot_tell_apart_are_both_reported():
     ends = [solve(evaluator(scans), asked(scans), at.theta)[-1] for at in good]
     assert sorted(end.theta[6] for end in ends) == pytest.approx([-20, 20], abs=0.4)
     assert ends[0].reduced.chisqr == pytest.approx(ends[1].reduced.chisqr, abs=1e-3)
+
+
+def test_a_fit_that_hardly_comes_closer_to_the_lowest_minimum_stops_early():
+    scans = measured([8000, -0.2, 200, 3e-3, -0.1, 0, 20], 60, angles(9), dt=0.1, **QUIET)
+    fits = BinnedFits(summary(scans), asked(scans), "individual")
+    hopeless = np.array([8000, -0.2, 200, 3e-3, -0.1, 0, -20.0])
+    [alone] = fits.completed(fits.started([hopeless]))
+    lowest, *others = fits.completed(fits.started([scans.theta, hopeless]))
+    assert lowest.lowest.theta[6] == pytest.approx(20, abs=0.5)
+    assert max(end.state.passes for end in others) < alone.state.passes
 
 
 def test_only_minima_that_may_be_the_lowest_are_compared_on_the_data():
