@@ -13,7 +13,7 @@ frame twice.
 P and μ follow from residuals averaged over cells of age and lag, by restricted maximum likelihood.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
@@ -43,6 +43,8 @@ ROUNDING = 1e-8
 MOST_MERGED, OF_STRETCHES = 32, 12
 """Blocks of a whole record and of a stretch, on which the part of the covariance is computed that takes their
 fourth power: errors of a record in stretches change by less than 0.05 % from 12 to 32."""
+MOST_HELD = 4_000_000
+"""Values of products of cells with all blocks that are held at once."""
 
 
 dpotrf, dpotri, dpstrf, dtrtrs = get_lapack_funcs(
@@ -179,20 +181,23 @@ def cell_noise(blocks: Blocks, cells: CellPairs) -> NoiseCovariance:
     weight *= (0.5 / np.where(total > 0, total, 1.0))[cell]  # half the weights W; A = W + Wᵀ
     f = 2 / b * np.bincount(cell, weight * F[i, j], number)
     leading = _leading(F)
-    begins = np.append(np.flatnonzero(np.diff(cells.rows[:, 0], prepend=-1)), number)
-    slot = np.arange(number) - np.repeat(begins[:-1], np.diff(begins))
-    both = np.zeros((n, n, 2, int(slot.max()) + 1))  # W F and W D, D of `per_frame`
-    both[i, j, 1, slot[cell]] = weight * per_frame[j]
     stops = np.append(0, np.cumsum(cells.end - cells.start))
-    both[row, :, 0, slot[cell_of_row]] = csr_array((weight, j, stops), (len(row), n)) @ leading
+    W = csr_array((weight, j, stops), (len(row), n))
     # 4 <A, F W' F> and 4 <A, F W' D + D W' F>, A by its pairs in both orders
     pointer = 2 * np.searchsorted(cell, np.arange(number + 1)).astype(np.int32)
     first, second = np.stack([i, j, j, i], axis=1).astype(np.int32).reshape(-1, 2).T
     in_both_orders = np.repeat(weight, 2)
     noise = np.empty((2, number, number))
-    for begin, stop in pairwise(begins.tolist()):
+    for begin, stop in _together(cells.rows, n):
         low, high = cells.rows[begin].tolist()
-        some = both[low:high, low:, :, : stop - begin]
+        some = np.zeros((high - low, n - low, 2, stop - begin))  # W F and W D, D of `per_frame`
+        rows, pairs = (
+            slice(*np.searchsorted(number_of, [begin, stop]).tolist())
+            for number_of in (cell_of_row, cell)
+        )
+        some[row[rows] - low, :, 0, cell_of_row[rows] - begin] = (W[rows] @ leading)[:, low:]
+        of_frame = weight[pairs] * per_frame[j[pairs]]
+        some[i[pairs] - low, j[pairs] - low, 1, cell[pairs] - begin] = of_frame
         product = leading[low:, low:high] @ some.reshape(high - low, -1)
         product = product.reshape(n - low, n - low, 2, stop - begin)
         product[: high - low, :, 1] += per_frame[low:high, None, None] * some[:, :, 0]
@@ -211,6 +216,14 @@ def cell_noise(blocks: Blocks, cells: CellPairs) -> NoiseCovariance:
     noise[1] *= np.outer(of_counted, of_counted)
     twice = np.diag((1 + b * f) * (total > 0) / np.maximum(total, 1))
     return NoiseCovariance(noise[0], noise[1], twice)
+
+
+def _together(rows: Int[np.ndarray, "cell 2"], n: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of cells of one age, whose products with n blocks are held together."""
+    begins = np.append(np.flatnonzero(np.diff(rows[:, 0], prepend=-1)), len(rows))
+    for first, last in pairwise(begins.tolist()):
+        most = max(MOST_HELD // (2 * (n - int(rows[first, 0])) ** 2), 1)
+        yield from ((begin, min(begin + most, last)) for begin in range(first, last, most))
 
 
 def _leading(F: Matrix) -> Matrix:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kurtosis
 
+from homodyne_dask.assessment import speckle_covariance
 from homodyne_dask.assessment.cell_residuals import Interval
 from homodyne_dask.assessment.speckle_blocks import noise_of_cells
 from homodyne_dask.assessment.speckle_covariance import (
@@ -120,6 +121,14 @@ def test_the_noise_of_cells_is_within_a_tenth_of_the_closed_form(theta, mean):
     assert np.linalg.eigvalsh(near).min() > 0
     size = np.sqrt(np.outer(np.diag(whole), np.diag(whole)))
     np.testing.assert_allclose(near / size, whole / size, atol=0.1)
+
+
+def test_the_noise_of_cells_is_the_same_in_little_memory(monkeypatch):
+    record, cells = record_of(Photons(FAST, 60)), cells_of(60)
+    whole = cell_noise(record, cells)
+    monkeypatch.setattr(speckle_covariance, "MOST_HELD", 20_000)
+    for term, of_parts in zip(whole, cell_noise(record, cells), strict=True):
+        np.testing.assert_allclose(of_parts, term, rtol=1e-12, atol=1e-15)
 
 
 def test_frames_that_are_all_masked_have_no_noise_of_their_own():
