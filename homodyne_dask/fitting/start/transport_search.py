@@ -419,7 +419,7 @@ def _minima(
 MAX_EXPONENTS = 3
 N_STARTS = 8
 """Number of points of the scan from which fits start."""
-N_COMPLETED = 3
+N_COMPLETED = 5
 """Number of the best of these fits that are continued to their minimum."""
 MAX_RESCANS = 3
 PASSES_TO_MINIMUM = 40
