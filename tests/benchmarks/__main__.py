@@ -51,7 +51,7 @@ ROWS = {
     ),
     "5,000 rings of 15 frames": (
         "fits.many_bins(folder, 5000, 1, 15)",
-        "ingest CPU s <= 12, fit CPU s <= 4, pass CPU s <= 0.3",
+        "ingest CPU s <= 9, fit CPU s <= 4, pass CPU s <= 0.3",
     ),
     "1,000 rings of 60 frames": (
         "fits.many_bins(folder, 1000, 1, 60)",
