@@ -404,7 +404,8 @@ def _middle_first(group: list[BinData]) -> list[BinData]:
     """Return a group that begins with the bin nearest to the middle of its q and contrasts."""
     places = np.array([(data.place[0], data.contrast) for data in group])
     apart = np.abs(places - (places.min(0) + places.max(0)) / 2)
-    middle = int((apart / np.maximum(apart.max(0), np.finfo(float).tiny)).max(1).argmin())
+    relative = (apart / np.maximum(apart.max(0), np.finfo(float).tiny)).max(1)
+    middle = int(relative.round(9).argmin())  # of two that are as near, the first
     return [group[middle], *group[:middle], *group[middle + 1 :]]
 
 

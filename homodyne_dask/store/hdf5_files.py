@@ -199,10 +199,11 @@ def follow_links(
     item: Any = file
     group, _, steps = name.rpartition("/")
     if group.strip("/"):  # that of the last name, of thousands of matrices in one group
-        if _LAST.file() is not file or _LAST.name != group:
-            held = follow_links(file, group, links)
-            _LAST.file, _LAST.name, _LAST.held = ref(file), group, held
-        item = _LAST.held
+        item = _LAST.held if _LAST.file() is file and _LAST.name == group else None
+        if item is None:
+            item = follow_links(file, group, links)
+            if item is not None and item.file.filename == file.filename:  # others are closed before
+                _LAST.file, _LAST.name, _LAST.held = ref(file), group, item
     for step in steps.encode("utf-8", "surrogateescape").split(b"/"):
         if step in (b"", b"."):
             continue

@@ -77,6 +77,11 @@ def links(path, *names):
     written(path, **{f"c2/b{k}": h5py.ExternalLink(name, "/c2") for k, name in enumerate(names)})
 
 
+def group_elsewhere(path):
+    written("m/raw/all.h5", **{f"c2/b{k}": matrix for k, matrix in enumerate(C2)})
+    written(path, c2=h5py.ExternalLink("raw/all.h5", "/c2"))
+
+
 RAW = ("raw/s0.h5", "raw/s1.h5", "raw/s2.h5")
 READ = {
     "sources below the folder": lambda path: virtual(path, *RAW),
@@ -84,6 +89,7 @@ READ = {
     "rows in turn": rows_in_turn,
     "virtual of virtual, and a link": virtual_of_virtual,
     "an external link for each bin": lambda path: links(path, *RAW),
+    "a group in another file": group_elsewhere,
 }
 
 
@@ -92,10 +98,11 @@ def ingested(path, **options):
     return hd.open_dataset(report.store).dataset["c2"].values, report
 
 
+@pytest.mark.parametrize("sharded", [False, True], ids=["each bin alone", "all bins in one task"])
 @pytest.mark.parametrize("way", READ)
-def test_a_master_file_gives_the_numbers_of_its_sources(way):
+def test_a_master_file_gives_the_numbers_of_its_sources(way, sharded):
     READ[way]("m/A.h5")
-    c2, report = ingested("m/A.h5")
+    c2, report = ingested("m/A.h5", sharded=sharded)
     upper = np.triu_indices(N, 1)
     np.testing.assert_allclose(c2[:, *upper], C2[:, *upper], atol=1e-6)
     assert any("that the source leads to: " in note for note in report.notes)
