@@ -178,10 +178,8 @@ class CellsOfKind(NamedTuple):
 
     def of_data(
         self, alone: Float[np.ndarray, "bin cell"], several: Float[np.ndarray, "bin cell set"]
-    ) -> tuple[np.ndarray, ...]:
-        """Return of sums of residuals, as those of data from which offset and contrast take nothing: their
-        derivatives by the parameters of all bins, and covariances with the scores of these, (bin, n, test);
-        their variance without any fit and without that of theta, and the latter's relative one, (bin, test).
+    ) -> "_OfData":
+        """Return sums of residuals as those of data, from which offset and contrast of a bin take nothing.
 
         alone: the weights of cells, each of which is a sum; several: those in other sums.
         """
@@ -201,7 +199,20 @@ class CellsOfKind(NamedTuple):
         left = by_term - (columns[:, None] * taken).sum(2)
         relative = log_variances(left, [noise.expected for noise in self.noises])[1]
         scores, across = (of_both(levels.outside(x).mT) for x in (self.columns, self.correlated))
-        return scores, across, (sizes * by_term).sum(1), (sizes * left).sum(1), relative
+        return _OfData(scores, across, (sizes * by_term).sum(1), (sizes * left).sum(1), relative)
+
+
+class _OfData(NamedTuple):
+    derivatives: Float[np.ndarray, "bin n test"]
+    """By the parameters of all bins."""
+    correlated: Float[np.ndarray, "bin n test"]
+    """Covariances with the scores of these."""
+    of_residuals: Float[np.ndarray, "bin test"]
+    """The variance of the sums without any fit."""
+    of_data: Float[np.ndarray, "bin test"]
+    """The variance without that of the fit of theta."""
+    relative: Float[np.ndarray, "bin test"]
+    """The relative variance of that variance."""
 
 
 class FittedCells(NamedTuple):
@@ -250,8 +261,8 @@ class FittedCells(NamedTuple):
             of_cells = share[np.ix_(kind.bins, kind.cells)]
             of_kind = kind.of_data(of_cells, of_cells[:, :, None] * mix[kind.cells])
             tests = [*kind.cells, *range(cells, cells + sets)]
-            scores[:, tests] += of_kind[0].sum(0)
-            across[:, tests] += of_kind[1].sum(0)
+            scores[:, tests] += of_kind.derivatives.sum(0)
+            across[:, tests] += of_kind.correlated.sum(0)
             of_bins.append(np.zeros((3, len(kind.bins), cells + sets)))
             of_bins[-1][:, :, tests] = of_kind[2:]
         tests = np.append(alone, np.arange(cells, cells + sets))

@@ -27,14 +27,12 @@ from homodyne_dask.assessment.fitted_cells import (
     summed,
 )
 from homodyne_dask.assessment.frame_tests import odd_frame
-from homodyne_dask.assessment.shared_speckle import basis_of
 from homodyne_dask.assessment.speckle_covariance import (
     NoiseCovariance,
     NoiseFit,
-    dtrtrs,
     relative_variances,
 )
-from homodyne_dask.assessment.speckle_noise import FEWEST_CELLS, left_unexplained
+from homodyne_dask.assessment.speckle_noise import left_unexplained
 from homodyne_dask.results.data.fit_result import Alternative, PowerOfQ
 from homodyne_dask.solver.array_shapes import PerBin, Values, Vector
 from homodyne_dask.solver.cluster_robust import LEVEL_OF_ALTERNATIVES
@@ -298,7 +296,7 @@ class _KindInMetric(NamedTuple):
         sharing: Mapping[int, float],
     ) -> "_KindInMetric":
         # which further columns leave the same, too
-        fits = _left_unexplained(kind, smooth[kind.bins[0], kind.cells])
+        fits = left_unexplained(kind.noises, smooth[kind.bins[0], kind.cells])
         inverse, levels = np.empty((*kind.residual.shape, len(kind.cells))), kind.levels.columns
         for n, (b, noise, fit) in enumerate(zip(kind.bins, kind.noises, fits, strict=True)):
             inverse[n] = kind.covariances.likely(fit, noise.least_pixels)[1] / sharing[b]
@@ -308,27 +306,6 @@ class _KindInMetric(NamedTuple):
             kind.bins, kind.cells, kind.of_cells, fits, kind.residual, own, inverse, fitted,
             inverse @ fitted,
         )  # fmt: skip
-
-
-def _left_unexplained(
-    kind: CellsOfKind, columns: Float[np.ndarray, "cell column"]
-) -> list[NoiseFit]:
-    """Return `left_unexplained`: where counts are known, from the roots of one covariance for all columns."""
-    expected = [noise.expected for noise in kind.noises]
-    every = np.column_stack([kind.noises[0].columns, columns])
-    of_one = all(len(n.expected.weight) == 1 and n.pooled is None for n in kind.noises)
-    if not of_one or len(every) < every.shape[1] + FEWEST_CELLS:
-        return left_unexplained(kind.noises, columns)
-    basis, counts = basis_of(every), np.array([float(fit.mean_counts[0]) for fit in expected])
-    cells, k = basis.shape
-    for mean_counts in set(counts.tolist()):
-        bins = np.flatnonzero(counts == mean_counts)
-        root = np.linalg.cholesky(kind.covariances.at(mean_counts)[0])
-        white, _ = dtrtrs(root, np.column_stack([basis, kind.residual[bins].T]), lower=1)
-        squares = (np.linalg.qr(white, mode="r")[k:, k:] ** 2).sum(0)
-        for n, square in zip(bins.tolist(), squares, strict=True):
-            expected[n] = expected[n]._replace(square=square[None], freedom=cells - k)
-    return expected
 
 
 def _least(whole: float) -> float:

@@ -574,15 +574,14 @@ def _misfits(bins: list[_SpeckleOfCells], places: list[slice]) -> Float[np.ndarr
     for of_bin, place in zip(bins, places, strict=True):
         for name, change in of_bin.changes.items():
             columns[name][place] = change
-    basis = basis_of(np.column_stack(list(columns.values())))
+    basis = _basis_of(np.column_stack(list(columns.values())))
     if len(basis) - basis.shape[1] < ENOUGH_VALUES:  # of a short record
         smooth = [changes for (kind, _), changes in columns.items() if kind in ("theta", "smooth")]
-        basis = basis_of(np.column_stack(smooth))
+        basis = _basis_of(np.column_stack(smooth))
     return basis
 
 
-def basis_of(columns: Float[np.ndarray, "value k"]) -> Float[np.ndarray, "value column"]:
-    """Return an orthonormal basis of columns."""
+def _basis_of(columns: Float[np.ndarray, "value k"]) -> Float[np.ndarray, "value column"]:
     scaled = columns / np.maximum(np.abs(columns).max(0), np.finfo(float).tiny)
     vectors, sizes, _ = np.linalg.svd(scaled, full_matrices=False)
     return vectors[:, sizes > 1e-10 * sizes[0]]

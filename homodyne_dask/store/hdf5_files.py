@@ -182,7 +182,7 @@ def _register_filters(dataset: h5py.Dataset) -> None:
 
 
 class _LastGroup(threading.local):
-    """The group that a thread has looked up last, in an open file."""
+    """The group that a thread has looked up last, in an open file: it may have thousands of matrices."""
 
     file: Callable[[], h5py.File | None] = staticmethod(lambda: None)
     name = ""
@@ -196,30 +196,32 @@ def follow_links(
     file: h5py.File, name: str, links: int = MAX_LINKS
 ) -> h5py.Dataset | h5py.Group | None:
     """Return the object that a name leads to, link by link, without HDF5's opening any other file."""
-    item: Any = file
-    group, _, steps = name.rpartition("/")
-    if group.strip("/"):  # that of the last name, of thousands of matrices in one group
-        item = _LAST.held if _LAST.file() is file and _LAST.name == group else None
-        if item is None:
-            item = follow_links(file, group, links)
-            if item is not None and item.file.filename == file.filename:  # others are closed before
-                _LAST.file, _LAST.name, _LAST.held = ref(file), group, item
-    for step in steps.encode("utf-8", "surrogateescape").split(b"/"):
-        if step in (b"", b"."):
-            continue
-        if not isinstance(item, h5py.Group) or not item.id.links.exists(step):
-            return None
-        kind = item.id.links.get_info(step).type  # h5py's own look-up takes names in UTF-8 alone
-        if kind == h5l.TYPE_EXTERNAL:
-            item = _in_other_file(file, name, item, step, links)
-        elif kind == h5l.TYPE_SOFT:
-            if not links:
-                raise KeyError(f"{as_text(step)} is a link, in a chain of too many links")
-            target = as_text(item.id.links.get_val(step))
-            target = target if target.startswith("/") else f"{as_text(item.name or b'')}/{target}"
-            item = follow_links(file, target, links - 1)
-        else:
-            item = item[step]
+    above, _, last = name.rpartition("/")
+    group: Any = _group_above(file, above, links) if above.strip("/") else file
+    step = last.encode("utf-8", "surrogateescape")
+    if step in (b"", b"."):
+        return group
+    if not isinstance(group, h5py.Group) or not group.id.links.exists(step):
+        return None
+    kind = group.id.links.get_info(step).type  # h5py's own look-up takes names in UTF-8 alone
+    if kind == h5l.TYPE_EXTERNAL:
+        return _in_other_file(file, name, group, step, links)
+    if kind != h5l.TYPE_SOFT:
+        item: Any = group[step]
+        return item
+    if not links:
+        raise KeyError(f"{last} is a link, in a chain of too many links")
+    target = as_text(group.id.links.get_val(step))
+    target = target if target.startswith("/") else f"{as_text(group.name or b'')}/{target}"
+    return follow_links(file, target, links - 1)
+
+
+def _group_above(file: h5py.File, name: str, links: int) -> h5py.Dataset | h5py.Group | None:
+    if _LAST.file() is file and _LAST.name == name:
+        return _LAST.held
+    item = follow_links(file, name, links)
+    if item is not None and item.file.filename == file.filename:  # others are closed before
+        _LAST.file, _LAST.name, _LAST.held = ref(file), name, item
     return item
 
 

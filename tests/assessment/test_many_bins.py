@@ -1,20 +1,13 @@
 """What errors of many bins compute bin by bin is that of one system of all, and repeats share it."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
 import homodyne_dask as hd
 from homodyne_dask.assessment import assess, score_tests, speckle_noise
-from homodyne_dask.assessment.fitted_cells import CellCovariances, fitted_cells
-from homodyne_dask.assessment.speckle_covariance import (
-    NoiseCovariance,
-    NoiseFit,
-    likely_sizes,
-    regular,
-)
+from homodyne_dask.assessment.fitted_cells import fitted_cells
+from homodyne_dask.assessment.speckle_covariance import likely_sizes, regular
 from homodyne_dask.fitting.start import initial_values
 from tests.ingest_files import repeats
 
@@ -98,31 +91,6 @@ def test_variances_of_each_bin_alone_are_those_of_sums_over_this_bin(cells):
             expected = cells.variance(share, np.array(kind.cells)[alone], mix, by_noise=True)
             for values, of_bin in zip(of_each, expected, strict=True):
                 np.testing.assert_allclose(values[n], of_bin, rtol=1e-10)
-
-
-def test_what_columns_leave_of_noise_with_known_counts_is_that_of_any_counts():
-    rng, cells, counts = np.random.default_rng(0), 40, (0.2, 3.0, 0.2)
-    roots = rng.normal(size=(2, cells, 2 * cells))
-    terms = *(root @ root.T for root in roots), np.diag(rng.uniform(1, 9, cells))
-    columns, further = rng.normal(size=(cells, 4)), rng.normal(size=(cells, 6))
-    further[:, 0] = columns[:, :2].sum(1)  # no direction of its own
-    noises = [
-        SimpleNamespace(
-            columns=columns, pooled=None, residual=rng.normal(size=cells),
-            of_cells=NoiseCovariance(*terms),
-            expected=NoiseFit(np.array([mu]), np.ones(1), np.ones(1), 0.0, 3, np.zeros(0)),
-        )
-        for mu in counts
-    ]  # fmt: skip
-    residual = np.stack([noise.residual for noise in noises])
-    covariances = CellCovariances(noises[0].of_cells)
-    kind = SimpleNamespace(noises=noises, residual=residual, covariances=covariances)
-    fits = score_tests._left_unexplained(kind, further)
-    for fit, expected in zip(fits, speckle_noise.left_unexplained(noises, further), strict=True):
-        assert fit.freedom == expected.freedom == cells - 9
-        np.testing.assert_allclose(fit.square, expected.square, rtol=1e-10)
-        np.testing.assert_array_equal(fit.mean_counts, expected.mean_counts)
-    assert len(covariances.of_pixel) == 2
 
 
 @pytest.mark.parametrize("bins", ["one", "all"])
